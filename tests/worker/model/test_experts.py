@@ -88,8 +88,8 @@ def test_weights_of_chosen_experts_add_up_to_one_or_are_shares_of_all() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"moe_intermediate_size": 18}, "18 intermediate outputs of an expert cannot be shared"),
-        ({"moe_intermediate_size": 20}, "an expert's share of 5 elements .* no multiple of 16"),
+        ({"moe_intermediate_size": 18}, "18 intermediate outputs of an expert cannot be split"),
+        ({"moe_intermediate_size": 20}, "an expert's share of 5 elements .* not a multiple of 16"),
     ],
 )
 def test_experts_that_four_ranks_cannot_share_are_refused(

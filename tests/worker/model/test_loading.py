@@ -169,7 +169,7 @@ def test_unsupported_models_are_refused_by_name(
         ({"vocab_size": None}, "missing required field `vocab_size`"),
         ({"hidden_size": "32"}, r"Expected `int`, got `str` - at `\$.hidden_size`"),
         ({"num_key_value_heads": 3}, r"\(4\) is not a multiple of num_key_value_heads \(3\)"),
-        ({"head_dim": 7}, "an odd number of rotary dimensions a head: 7"),
+        ({"head_dim": 7}, "the number of rotary dimensions per head is odd: 7"),
         ({"rope_parameters": {"rope_type": "linear"}}, "missing required field `factor`"),
         ({"rope_scaling": 2.0}, r"Expected `object`, got `float` - at `\$.rope_scaling`"),
     ],
@@ -203,7 +203,7 @@ LONG_ROPE = {
             Phi3Config,
             {"rope_parameters": LONG_ROPE, "original_max_position_embeddings": 64},
             BrokenCheckpoint,
-            "rope has 3 values of long_factor, not 4",
+            "rope has 3 values in long_factor, not 4",
         ),
         (
             Phi3Config,

@@ -86,13 +86,13 @@ def test_a_rank_holds_its_share_alone(tmp_path: Path, size: int) -> None:
 @pytest.mark.parametrize(
     ("fields", "size", "message"),
     [
-        ({}, 3, "4 attention heads cannot be shared by 3 ranks evenly"),
+        ({}, 3, "4 attention heads cannot be split evenly among 3 ranks"),
         (
             {"num_attention_heads": 12, "num_key_value_heads": 3, "hidden_size": 48},
             4,
-            "3 key-value heads cannot be shared by 4 ranks evenly",
+            "3 key-value heads cannot be split evenly among 4 ranks",
         ),
-        ({"intermediate_size": 50}, 4, "50 intermediate_size cannot be shared by 4 ranks evenly"),
+        ({"intermediate_size": 50}, 4, "50 intermediate_size cannot be split evenly among 4 ranks"),
     ],
 )
 def test_what_cannot_be_shared_evenly_is_refused(

@@ -268,19 +268,19 @@ REFUSED: dict[str, tuple[str, str | None, dict[str, Any], str]] = {
         "Lfm2Config",
         None,
         {"layer_types": ["conv", "full_attention"]},
-        "layers of the type conv",
+        "layers of type conv",
     ),
     "cross-attention": (
         "BartConfig",
         "BartForConditionalGeneration",
         {},
-        "is no decoder of a language model|cross-attention",
+        "is not a language model's decoder|cross-attention",
     ),
     "T5": (
         "T5Config",
         "T5ForConditionalGeneration",
         {"n_positions": 512},
-        "is no decoder of a language model",
+        "is not a language model's decoder",
     ),
     "ALiBi": ("BloomConfig", None, {"max_position_embeddings": 64}, "the attention interface"),
     "attention of its own": ("FalconConfig", None, {}, "the attention interface"),
@@ -297,7 +297,7 @@ REFUSED: dict[str, tuple[str, str | None, dict[str, Any], str]] = {
         "LlamaConfig",
         "LlamaForSequenceClassification",
         {},
-        "is no decoder of a language model",
+        "is not a language model's decoder",
     ),
     "quantized weights": (
         "LlamaConfig",
@@ -354,7 +354,7 @@ def test_a_model_whose_tokens_depend_on_more_than_the_pool_fails_the_proof(tmp_p
         "is_decoder": True,
     }
     Reference(tmp_path, config_type=transformers.BartConfig, **fields)
-    with pytest.raises(UnsupportedModel, match="gives other logits than alone"):
+    with pytest.raises(UnsupportedModel, match="its logits differ between"):
         BareModel(tmp_path, impl="transformers")
 
 

@@ -1,4 +1,4 @@
-"""What a model needs of attention: one plan a batch, then one call a layer."""
+"""The attention interface for models: one plan per batch, then one call per layer."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -10,26 +10,26 @@ from pando_worker.batch import ForwardBatch, Int32, Int64
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AttentionLayer:
-    """One layer's attention, as this rank computes it: what never changes from step to step."""
+    """The constants of one layer's attention, as this rank computes it."""
 
-    index: int  # which tensors of the KV pool are its own
+    index: int  # of its tensors in the KV pool
     heads: int  # a multiple of `kv_heads`
     kv_heads: int
     head_dim: int  # of queries and keys
     v_head_dim: int  # of values
-    scale: float  # of the scores, mostly head_dim ** -0.5
-    window: int | None = None  # keys that a query sees, its own included; None is all before it
+    scale: float  # of the scores, usually head_dim ** -0.5
+    window: int | None = None  # keys that a query sees, including its own; None: all earlier ones
     soft_cap: float | None = None  # scores become cap * tanh(score / cap), before the mask
     sinks: Tensor | None = (
-        None  # [heads], one more score a head that takes its share of the softmax
+        None  # [heads], an extra score per head in the softmax that has no value vector
     )
 
 
 def page_numbers(batch: ForwardBatch, released: bool) -> tuple[Int32, Int64]:
-    """A batch's page table, [batch, max_pages], and where its new tokens go, [num_tokens].
+    """A batch's page table, [batch, max_pages], and the slots of its new tokens, [num_tokens].
 
     Args:
-        released: of the layers that release pages behind their window: `TokenToKVPool.windowed`
+        released: for the layers that release pages behind their window: `TokenToKVPool.windowed`
     """
     if not released:
         return batch.page_table, batch.out_slots
@@ -42,11 +42,11 @@ class AttentionBackend(Protocol):
     """Causal attention of a batch's new tokens over all tokens of their rows in the KV pool."""
 
     def plan(self, batch: ForwardBatch) -> None:
-        """Prepare what all layers share: indices, masks, scratch."""
+        """Prepare the data that all layers share: indices, masks, scratch memory."""
         ...
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, layer: AttentionLayer) -> Tensor:
-        """Store the new keys and values in the pool, then attend.
+        """Store the new keys and values in the pool, then compute attention.
 
         Args:
             q: [num_tokens, heads, head_dim]

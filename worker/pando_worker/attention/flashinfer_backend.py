@@ -1,9 +1,9 @@
-"""Attention on CUDA by flashinfer's kernels, straight from the paged pool.
+"""Attention on CUDA with flashinfer's kernels, which read the paged pool directly.
 
-Of a batch, the leading rows with one new token are decodes, the others extend; each part has a
-kernel of its own, since what is good for long rows of queries wastes most of itself on single ones.
-Where rows share long prefixes, their queries attend to these together (see `shared_prefixes`).
-Layers that differ in shape, scale, window, soft cap or sinks have plans of their own.
+The leading rows of a batch with one new token are decodes, the others extends. Each part has its
+own kernel: one for many queries per row wastes most of its work on a single query. Rows that share
+long prefixes attend to them together (see `shared_prefixes`). Layers that differ in shape, scale,
+window, soft cap or sinks have separate plans.
 """
 
 from collections.abc import Sequence
@@ -33,21 +33,21 @@ from pando_worker.attention.shared_prefixes import SharedPrefix, shared_prefixes
 from pando_worker.batch import ForwardBatch, Int32, Int64
 from pando_worker.tensors.transfer import to_device
 
-# Reading that attending together has to save. It costs some four more kernels a layer; estimated
-# at half a millisecond for 32 layers, in which an H200 reads 2.4 GB. To be measured.
+# Attending together must save reading at least this much. It costs about four more kernels per
+# layer, estimated (not measured) at 0.5 ms for 32 layers; an H200 reads 2.4 GB in that time.
 CASCADE_BYTES = 2 * 2**30
 
 
 class _Calls(NamedTuple):
-    """Of one kind of layer."""
+    """The calls for one kind of layer."""
 
     decode: KernelCall
     extend: KernelCall
-    shared: KernelCall | None  # None where it cannot be
+    shared: KernelCall | None  # None if these layers cannot share
 
 
 class _PlannedCalls(NamedTuple):
-    """The calls that a batch has something for."""
+    """The calls that a batch needs; None for the others."""
 
     decode: KernelCall | None
     extend: KernelCall | None
@@ -68,7 +68,7 @@ class FlashinferAttention:
         """
         Args:
             dtype: of queries, new keys and values, and results
-            most_tokens: of a step
+            most_tokens: largest number of tokens in a step
 
         Raises:
             FlashinferUnavailable: it is not installed or has no kernels for these layers.
@@ -84,7 +84,7 @@ class FlashinferAttention:
         self.kinds = list(dict.fromkeys(self._kinds.values()))
         self.staging = Staging(self.device)
         workspace = torch.zeros(WORKSPACE_BYTES, dtype=torch.uint8, device=self.device)
-        self.memories = {kind: Memory.new(workspace) for kind in self.kinds}  # of decodes
+        self.memories = {kind: Memory.new(workspace) for kind in self.kinds}  # for decodes
         self._calls = {kind: self._make_calls(kind) for kind in self.kinds}
         self._paged = [_paged(pool, layer.index, page_size) for layer in pool.layers]
         self._appends = None
@@ -95,13 +95,13 @@ class FlashinferAttention:
             [layer for layer in pool.layers if self._kinds[layer.index].can_share],
             self.formats.kv_dtype,
         )
-        self._page_bytes = cell_bytes * page_size  # of the layers that can attend together
+        self._page_bytes = cell_bytes * page_size  # of the layers that can share
         if cell_bytes:
             self._compile_merge()
         self._plans: dict[AttentionKind, _PlannedCalls] = {}
-        self._decodes = 0  # leading tokens of the batch
+        self._decodes = 0  # number of the batch's leading tokens that are decodes
         self._shared: Tensor | None = None  # tokens that attend together; None: all, in order
-        self._slots: dict[bool, Tensor] = {}  # of new tokens, where pages are released or not
+        self._slots: dict[bool, Tensor] = {}  # of new tokens, by whether pages are released
 
     @property
     def slot_dtype(self) -> torch.dtype:
@@ -155,7 +155,7 @@ class FlashinferAttention:
         return out
 
     def store(self, k: Tensor, v: Tensor, layer: AttentionLayer, slots: Tensor) -> None:
-        """New keys and values to the pool; `slots`, [num_tokens], in `slot_dtype`."""
+        """Store new keys and values in the pool; `slots`, [num_tokens], have `slot_dtype`."""
         if self._appends is None:
             self.pool.store(layer.index, slots, k, v)
         else:
@@ -163,7 +163,7 @@ class FlashinferAttention:
             self._appends.store(k, v, pool, slots)
 
     def run_decodes(self, call: KernelCall, q: Tensor, layer: AttentionLayer) -> Tensor:
-        """Attention of one token a row by a call that is planned for it."""
+        """Attention for one token per row, with a planned call."""
         out = q.new_empty(len(q), layer.heads, layer.v_head_dim)
         call.run(q, self._paged[layer.index], self.sinks_of(layer), out)
         return out
@@ -172,13 +172,13 @@ class FlashinferAttention:
         return self._kinds[layer.index]
 
     def sinks_of(self, layer: AttentionLayer) -> Tensor | None:
-        """In float32, as kernels want them; made once."""
+        """The layer's sinks in float32, as kernels need them; converted once."""
         if layer.sinks is not None and layer.index not in self._sinks:
             self._sinks[layer.index] = layer.sinks.float().contiguous()
         return self._sinks.get(layer.index)
 
     def worth_sharing(self, batch: ForwardBatch, least_bytes: int) -> list[SharedPrefix]:
-        """Rows that had better attend together, if that saves reading so much in all layers."""
+        """Rows that should attend together, if that saves reading `least_bytes` in all layers."""
         if self._page_bytes == 0:
             return []
         return shared_prefixes(batch, at_least=-(-least_bytes // self._page_bytes))
@@ -186,7 +186,7 @@ class FlashinferAttention:
     def _merge_shared(
         self, call: KernelCall, q: Tensor, paged: tuple[Tensor, Tensor], out: Tensor, lse: Tensor
     ) -> Tensor:
-        """`out` and `lse` are over each row's own pages; the result is over all."""
+        """`out` and `lse` cover each row's own pages; the result covers all of its pages."""
         tokens = self._shared
         some_q, some_out, some_lse = (
             x if tokens is None else x.index_select(0, tokens) for x in (q, out, lse)
@@ -197,7 +197,7 @@ class FlashinferAttention:
         return merged if tokens is None else out.index_copy_(0, tokens, merged)
 
     def _compile_merge(self) -> None:
-        """Now, and not when requests wait for it. Other kernels run in the first steps anyway."""
+        """Compile this kernel now, before requests wait for it; trial steps compile the others."""
         out = torch.zeros(1, 1, 64, dtype=self.formats.dtype, device=self.device)
         lse = torch.zeros(1, 1, device=self.device)
         self.library.merge_state(out, lse, out, lse)
@@ -216,7 +216,7 @@ class FlashinferAttention:
 
 
 def refusal(kinds: Sequence[AttentionKind], dtype: torch.dtype) -> str | None:
-    """Why flashinfer cannot serve a model with such layers in this dtype."""
+    """Why flashinfer cannot serve a model with these layers in this dtype; None if it can."""
     if dtype not in (torch.bfloat16, torch.float16):
         return f"it has no kernels for {dtype}"
     return next((reason for kind in kinds if (reason := kind.refusal())), None)
@@ -225,7 +225,7 @@ def refusal(kinds: Sequence[AttentionKind], dtype: torch.dtype) -> str | None:
 def planned(
     call: KernelCall, batch: ForwardBatch, rows: slice, firsts: Int64, released: bool
 ) -> KernelCall | None:
-    """`call`, for some rows of a batch, each from a page of its own on; None if there are none.
+    """Plan `call` for some rows of a batch, each from its own first page; None without rows.
 
     Args:
         released: for layers that release pages behind their window
@@ -238,7 +238,7 @@ def planned(
 
 
 def _of_prefixes(batch: ForwardBatch, prefixes: list[SharedPrefix]) -> tuple[PagedRows, Int32]:
-    """Each group as one row, whose new tokens are those of all its rows."""
+    """Each group as one row with the new tokens of all its rows."""
     lengths = np.array([prefix.pages for prefix in prefixes], dtype=np.int32)
     tokens = [int(batch.extend_lens[prefix.rows].sum()) for prefix in prefixes]
     rows = PagedRows(
@@ -251,7 +251,7 @@ def _of_prefixes(batch: ForwardBatch, prefixes: list[SharedPrefix]) -> tuple[Pag
 
 
 def _tokens_of(batch: ForwardBatch, prefixes: list[SharedPrefix]) -> Int64:
-    """Of the groups' rows, group after group."""
+    """The tokens of the groups' rows, group after group."""
     starts = new_indptr(batch.extend_lens).astype(np.int64)
     ranges = [np.arange(starts[row], starts[row + 1]) for p in prefixes for row in p.rows]
     return np.concatenate(ranges)

@@ -1,10 +1,10 @@
-"""The border to flashinfer: its wrappers, told what our layers and batches are.
+"""Calls flashinfer: its wrappers, set up for our layers and batches.
 
-A wrapper is planned once a batch, from arrays on the host, and then runs once a layer. Planning
-fills a pinned buffer that belongs to the wrapper and starts its copy to the device; so does the
-copy of every array that a plan is given, which is therefore pinned as well: from pageable memory
-the driver would wait for the device first. `Staging` keeps a plan from overwriting what the one
-before has not copied yet. Written for flashinfer 0.7.
+A wrapper is planned once per batch, from arrays on the host, and then runs once per layer. Planning
+fills a pinned buffer of the wrapper and starts its copy to the device. The arrays that are passed
+to a plan are copied in the same way, so they are pinned as well: for pageable memory the driver
+would first wait for the device. `Staging` keeps a plan from overwriting data that the previous plan
+has not copied yet. Written for flashinfer 0.7.
 """
 
 from dataclasses import dataclass
@@ -21,23 +21,24 @@ from pando_worker.attention.paged_rows import PagedRows
 from pando_worker.batch import Int32
 from pando_worker.tensors.transfer import pinned, to_device
 
-# Partial results of rows whose keys are split over multiprocessors. Of 256 rows and 64 heads of 128
-# they take some 50 MiB.
+# For partial results of rows whose keys are split over multiprocessors: about 50 MiB for 256 rows
+# and 64 heads of 128.
 WORKSPACE_BYTES = 256 * 2**20
-INT_WORKSPACE_BYTES = 8 * 2**20  # as flashinfer's own
-# Query heads a KV head from which a decode is faster on tensor cores, as SGLang and vLLM have it;
-# fewer leave most of their rows empty. The other kernel exists for one to four, six, eight and 16.
+INT_WORKSPACE_BYTES = 8 * 2**20  # flashinfer's own default
+# From this many query heads per KV head a decode is faster on tensor cores (SGLang and vLLM use the
+# same value); with fewer, most of their rows are empty. The other kernel exists for groups of 1 to
+# 4, 6, 8 and 16.
 TENSOR_CORE_GROUP = 4
-# For which flashinfer's kernels exist, of queries and keys, and of values.
+# Head dimensions that flashinfer's kernels support: of queries and keys, and of values.
 HEAD_DIMS = {(64, 64), (128, 128), (256, 256), (192, 128)}
 
 
 class FlashinferUnavailable(Exception):  # noqa: N818, a state of the machine and no programming error
-    """It is not installed, or has no kernel for these layers; the message says which."""
+    """flashinfer is not installed or has no kernel for these layers; the message says which."""
 
 
 class Library:
-    """What is used of flashinfer; imports take seconds."""
+    """The parts of flashinfer that are used. Importing it takes seconds."""
 
     def __init__(self) -> None:
         """
@@ -58,7 +59,7 @@ class Library:
 
 @dataclass(frozen=True, slots=True)
 class AttentionKind:
-    """What kernels are compiled and planned for. Layers of one kind share their plans."""
+    """The properties that kernels are compiled and planned for. Layers of one kind share plans."""
 
     heads: int
     kv_heads: int
@@ -84,12 +85,13 @@ class AttentionKind:
 
     @property
     def can_share(self) -> bool:
-        """Whether results over two parts of the keys merge to that over all: a sink would count
-        in both, and a window hides most of what could be shared anyway."""
+        """Whether results over two parts of the keys can be merged. With sinks they cannot, as each
+        part would count the sink; with a window it is not worth it, as most of a shared prefix is
+        hidden."""
         return not self.sinks and self.window is None
 
     def refusal(self) -> str | None:
-        """Why flashinfer cannot compute these layers."""
+        """Why flashinfer cannot compute these layers; None if it can."""
         if (self.head_dim, self.v_head_dim) not in HEAD_DIMS:
             return f"it has no kernels for heads of {self.head_dim} and {self.v_head_dim}"
         if self.sinks and self.soft_cap is not None:
@@ -105,13 +107,13 @@ class Formats:
 
 
 class Role(Enum):
-    DECODE = "one new token a row"
+    DECODE = "one new token per row"
     EXTEND = "new tokens at the end of each row"
     SHARED = "all tokens of a row see all its keys"
 
 
 class Staging:
-    """When the copies of the last plan have left the host."""
+    """Waits until the copies of the last plan have left the host."""
 
     def __init__(self, device: torch.device) -> None:
         self._copied: torch.cuda.Event | None = None
@@ -119,23 +121,24 @@ class Staging:
             self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
 
     def wait(self) -> None:
-        """Before the first plan of a batch. The copies run before the model of the batch before,
-        of which the scheduler has mostly seen the one before that: it seldom waits."""
+        """Call before the first plan of a batch. The previous batch's copies only wait for the
+        model of the batch before it, whose result the scheduler usually has already, so this rarely
+        blocks."""
         if self._copied is not None:
             self._copied.synchronize()
 
     def mark(self) -> None:
-        """After the last plan of a batch."""
+        """Call after the last plan of a batch."""
         if self._copied is not None:
             self._copied.record()
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Device memory that calls share, since kernels run one after the other."""
+    """Device memory that calls share; they can, because kernels run one after another."""
 
     workspace: Tensor
-    int_workspace: Tensor  # one for each call that is planned in the same batch
+    int_workspace: Tensor  # separate for each call that is planned in the same batch
 
     @classmethod
     def new(cls, workspace: Tensor) -> "Memory":
@@ -145,11 +148,11 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class FixedRows:
-    """Device memory for the rows of a call whose kernels are in a CUDA graph."""
+    """Device memory for the rows of a call whose kernels are captured in a CUDA graph."""
 
     new_indptr: Tensor  # int32 [rows + 1]
     indptr: Tensor  # int32 [rows + 1]
-    pages: Tensor  # int32 [the most that can be listed]
+    pages: Tensor  # int32 [largest number of listed pages]
     last_lens: Tensor  # int32 [rows]
 
     @classmethod
@@ -161,7 +164,7 @@ class FixedRows:
 
 
 class KernelCall:
-    """A wrapper of flashinfer for one kind of layer and one role."""
+    """A flashinfer wrapper for one kind of layer and one role."""
 
     def __init__(
         self,
@@ -174,8 +177,8 @@ class KernelCall:
     ) -> None:
         """
         Args:
-            fixed: with it, this call is planned for always the same number of rows, and its
-                kernels may be captured
+            fixed: if given, the call is always planned for the same number of rows and its kernels
+                may be captured
         """
         self._kind, self._role, self._formats = kind, role, formats
         self._device = memory.workspace.device
@@ -188,10 +191,10 @@ class KernelCall:
     def plan(self, rows: PagedRows, new_indptr: Int32) -> None:
         """
         Args:
-            new_indptr: [rows + 1], where each row's new tokens are
+            new_indptr: [rows + 1], the start of each row's new tokens
         """
         kind, formats, device = self._kind, self._formats, self._device
-        # flashinfer copies the pages to fixed memory without waiting only from the device.
+        # flashinfer copies pages to fixed memory without waiting only if they are on the device.
         pages = to_device(rows.pages, device)
         indptr, last_lens, lengths = (
             pinned(array, device) for array in (rows.indptr, rows.last_lens, rows.lengths)
@@ -242,12 +245,12 @@ class KernelCall:
         kind, formats = self._kind, self._formats
         if self._is_decode:
             buffers = {} if fixed is None else _decode_buffers(fixed)
-            narrow = formats.kv_dtype.itemsize == 1  # the other kernel has no fp8
+            narrow = formats.kv_dtype.itemsize == 1  # the other kernel does not support fp8
             tensor_cores = narrow or kind.heads // kind.kv_heads >= TENSOR_CORE_GROUP
             return library.Decode(
                 workspace, "NHD", use_tensor_cores=tensor_cores, backend="fa2", **buffers
             )
-        # FlashAttention 3 has no split of long rows over multiprocessors, which decodes live from.
+        # FlashAttention 3 does not split long rows over multiprocessors, which decodes depend on.
         backend = "fa2" if self._role is Role.DECODE else "auto"
         buffers = {} if fixed is None else _prefill_buffers(fixed)
         if not kind.sinks:
@@ -285,10 +288,10 @@ def _prefill_buffers(fixed: FixedRows) -> dict[str, Any]:
 
 
 class Appends:
-    """Stores new keys and values with one kernel, each token as a page of one slot.
+    """Stores new keys and values with one kernel, treating each token as a page of one slot.
 
     Args:
-        most: tokens of a step
+        most: largest number of tokens in a step
     """
 
     def __init__(self, library: Library, most: int, device: torch.device) -> None:
@@ -300,7 +303,7 @@ class Appends:
     def store(self, k: Tensor, v: Tensor, pool: tuple[Tensor, Tensor], slots: Tensor) -> None:
         """
         Args:
-            k, v: [num_tokens, kv_heads, head_dim], in the dtype of
+            k, v: [num_tokens, kv_heads, head_dim], in the dtype of `pool`
             pool: [slots, kv_heads, head_dim] each
             slots: int32 [num_tokens]
         """
@@ -319,7 +322,7 @@ class Appends:
 
 
 def new_indptr(extend_lens: Int32) -> Int32:
-    """[rows] to [rows + 1]"""
+    """Row starts, [rows + 1], from lengths, [rows]."""
     indptr = np.zeros(len(extend_lens) + 1, dtype=np.int32)
     np.cumsum(extend_lens, out=indptr[1:])
     return indptr

@@ -1,4 +1,4 @@
-"""flashinfer's attention for CUDA graphs: decodes of fixed numbers of rows, in fixed memory."""
+"""flashinfer's attention for CUDA graphs: decodes with a fixed number of rows in fixed memory."""
 
 import numpy as np
 import torch
@@ -11,20 +11,21 @@ from pando_worker.attention.paged_rows import first_pages_seen
 from pando_worker.batch import ForwardBatch, Int64
 from pando_worker.tensors.transfer import pinned
 
-# Reading that decodes have to save by attending together, so that it beats a graph: their kernels
-# have to be started one by one then, estimated at some 4 ms more. To be measured.
+# Attending together must save reading this much to beat a graph: its kernels are launched one by
+# one, which is estimated (not measured) to take 4 ms longer.
 CASCADE_BYTES = 16 * 2**30
-# Pages that all rows of a step may list, where contexts are long and pages small; beyond, no graph.
+# Most pages that all rows of a step may list, if contexts are long and pages small; above, no
+# graph is used.
 MOST_PAGES = 4 * 2**20
 
 
 class FlashinferGraphs:
-    """A `FixedAttention`. All sizes share one list of pages, since they run one after the other."""
+    """A `FixedAttention`. All sizes share one list of pages, as they run one after another."""
 
     def __init__(self, attention: FlashinferAttention, most_rows: int, context_length: int) -> None:
         self._attention = attention
         page_size = attention.formats.page_size
-        # That one row may list.
+        # Most pages that one row may list.
         self._most = {
             kind: _most_pages(kind, context_length, page_size) for kind in attention.kinds
         }
@@ -50,7 +51,7 @@ class FlashinferGraphs:
 class FixedDecodes:
     """An `AttentionBackend` for batches of exactly `rows` decodes.
 
-    `plan` fills memory that stays where it is; `forward` only starts kernels that read it.
+    `plan` fills memory at fixed addresses; `forward` only launches kernels that read it.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class FixedDecodes:
     ) -> None:
         """
         Args:
-            pages: int32, for each kind as many as all rows together may list
+            pages: int32, for each kind, as many as all rows together may list
         """
         self._attention = attention
         self._rows = rows

@@ -1,8 +1,8 @@
-"""A batch's rows as lists of pages, the form in which kernels over a paged cache take them.
+"""A batch's rows as lists of pages, the input of kernels over a paged cache.
 
-Arrays on the host, made once a batch and kind of layer. A row need not list all its pages: leading
-ones that a sliding window hides, or that are attended to elsewhere, are left out. That is exact,
-for keys carry their positions in themselves and a mask counts from a row's end.
+These are host arrays, made once per batch and kind of layer. A row may omit leading pages that a
+sliding window hides or that another call attends to. This is exact: keys already contain their
+positions, and a mask counts from a row's end.
 """
 
 from dataclasses import dataclass
@@ -15,16 +15,16 @@ from pando_worker.batch import ForwardBatch, Int32, Int64
 
 @dataclass(frozen=True, slots=True)
 class PagedRows:
-    """Rows with their pages, and the tokens in them."""
+    """Rows with their pages and token counts."""
 
-    indptr: Int32  # [rows + 1], where each row's pages are in `pages`
+    indptr: Int32  # [rows + 1], the start of each row in `pages`
     pages: Int32  # [all listed pages], row after row
     last_lens: Int32  # [rows], tokens in each row's last page
     lengths: Int32  # [rows], tokens in each row's listed pages
 
 
 def first_pages_seen(batch: ForwardBatch, window: int | None) -> Int64:
-    """The first page of each row, [batch], of which one of its new tokens sees a key."""
+    """For each row, [batch], the first page with a key that one of its new tokens sees."""
     if window is None:
         return np.zeros(len(batch.seq_lens), dtype=np.int64)
     first_keys = batch.seq_lens.astype(np.int64) - batch.extend_lens + 1 - window
@@ -35,10 +35,10 @@ def first_pages_seen(batch: ForwardBatch, window: int | None) -> Int64:
 def paged_rows(
     batch: ForwardBatch, rows: slice, first_pages: Int64, released: bool = False
 ) -> PagedRows:
-    """Some rows of a batch, each from one of its pages on.
+    """Some rows of a batch, each from its given first page.
 
     Args:
-        first_pages: [batch]; each row has a token in that page or behind it
+        first_pages: [batch]; each row has a token in that page or a later one
         released: list the pages of the layers that release them behind their window
     """
     size = batch.page_size

@@ -1,4 +1,4 @@
-"""Attention over keys that lie one after the other, with all that an `AttentionLayer` may ask."""
+"""Attention over contiguous keys, with every feature of an `AttentionLayer`."""
 
 import torch
 from torch import Tensor
@@ -16,8 +16,8 @@ def attend(
         q: [rows, heads, queries, head_dim]
         keys: [rows, kv_heads, n, head_dim]
         values: [rows, kv_heads, n, v_head_dim]
-        mask: added to the scores, broadcast to [rows, heads, queries, n]; where there are several
-            queries, [queries, n]. The layer's window is in it.
+        mask: added to the scores, broadcast to [rows, heads, queries, n]; with several queries,
+            [queries, n]. It includes the layer's window.
 
     Returns:
         [rows, heads, queries, v_head_dim]
@@ -28,7 +28,7 @@ def attend(
         return scaled_dot_product_attention(
             q, keys, values, attn_mask=mask, scale=layer.scale, enable_gqa=True
         )
-    # The heads that share a KV head as its queries: measured faster than repeating keys for them.
+    # Heads that share a KV head become its queries: measured faster than repeating the keys.
     out = scaled_dot_product_attention(
         q.view(len(q), layer.kv_heads, -1, layer.head_dim),
         keys,
@@ -42,7 +42,7 @@ def attend(
 def _explicit(
     q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, layer: AttentionLayer
 ) -> Tensor:
-    """As `attend`, with soft caps and sinks, which torch's operator has not."""
+    """Like `attend`, with soft caps and sinks, which torch's operator lacks."""
     rows, heads, queries, _ = q.shape
     folded = q.reshape(rows, layer.kv_heads, -1, layer.head_dim)
     scores = (folded @ keys.transpose(-1, -2)).float().mul_(layer.scale)

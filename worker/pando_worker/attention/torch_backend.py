@@ -1,9 +1,9 @@
-"""Attention over the paged pool with torch's own operators: the CPU's, and everyone's fallback.
+"""Attention over the paged pool with torch's operators: on the CPU, and the fallback elsewhere.
 
 Decodes (rows with one new token) run in groups: the keys of a group are gathered into one padded
 batch, and the query heads that share a KV head become its query length, so nothing is repeated.
-Other rows run one by one, in blocks of queries that see just the keys that the block needs.
-Layers with a sliding window gather no keys from before it, where their pages may be released.
+Other rows run one by one, in blocks of queries, each with only the keys that the block needs.
+Layers with a sliding window gather no keys from before it, whose pages may be released.
 """
 
 from dataclasses import dataclass
@@ -19,12 +19,13 @@ from pando_worker.attention.kv_pool import TokenToKVPool
 from pando_worker.attention.scores import attend
 from pando_worker.batch import ForwardBatch, Int32, Int64
 
-# Measured: one call with a full mask takes as long, but the mask's memory grows with both lengths.
+# Measured: one call with a full mask is as fast, but the mask's memory grows with both lengths.
 QUERY_BLOCK = 256
-# Keys gathered for one group; a row that alone has more runs alone. Bounds memory where many rows
-# share a long prefix, and is about what caches hold.
+# Keys gathered for one group; a row with more runs alone. Bounds the memory if many rows share a
+# long prefix, and is about the size of a processor's cache.
 GROUP_BYTES = 16 * 2**20
-# Rows up to this length share a group; above, a group holds lengths within a factor of two.
+# Rows up to this length share a group; above it, lengths in a group differ by at most a factor of
+# 2.
 SHORT = 256
 
 
@@ -32,30 +33,30 @@ class _Kind(NamedTuple):
     """Layers that share a plan."""
 
     window: int | None
-    released: bool  # their pages have numbers of their own
+    released: bool  # whether they use window pages
 
 
 @dataclass(frozen=True, slots=True)
 class _Decodes:
     """Rows with one new token each, padded to the longest."""
 
-    tokens: Tensor | slice  # [rows], where they are in the batch
+    tokens: Tensor | slice  # [rows], their indices in the batch
     slots: Tensor  # [rows * longest], of the keys that they see
     mask: Tensor | None  # [rows, 1, 1, longest], added to the scores; None when nothing is padded
 
 
 @dataclass(frozen=True, slots=True)
 class _Extend:
-    """One row with new tokens first..last of the batch, the last ones of its slots."""
+    """One row with the batch's new tokens first..last, which have the last of its slots."""
 
     first: int
     last: int
-    slots: Tensor  # [keys that any of them sees]
+    slots: Tensor  # [keys that any of the tokens sees]
 
 
 @dataclass(frozen=True, slots=True)
 class _WindowPlan:
-    """Of a batch, for the layers with one window."""
+    """A batch's plan for the layers with one window."""
 
     decodes: list[_Decodes]
     extends: list[_Extend]
@@ -63,7 +64,8 @@ class _WindowPlan:
 
 
 class TorchAttention:
-    """An `AttentionBackend`. Holds the plans of the current batch and the scratch of all."""
+    """An `AttentionBackend`. Holds the current batch's plans, and scratch memory for all
+    batches."""
 
     def __init__(self, pool: TokenToKVPool, dtype: torch.dtype | None = None) -> None:
         """
@@ -112,7 +114,7 @@ class TorchAttention:
     ) -> None:
         """q: [new tokens of the row, heads, head_dim]; out: [..., v_head_dim]"""
         keys, values = (t.transpose(0, 1)[None] for t in self._gather(row.slots, layer))
-        before = len(row.slots) - len(q)  # keys that are not of the new tokens
+        before = len(row.slots) - len(q)  # keys of earlier tokens
         origin = mask.shape[1] - QUERY_BLOCK
         for start in range(0, len(q), QUERY_BLOCK):
             block = q[start : start + QUERY_BLOCK]
@@ -128,7 +130,7 @@ class TorchAttention:
             )[0].transpose(0, 1)
 
     def _gather(self, slots: Tensor, layer: AttentionLayer) -> tuple[Tensor, Tensor]:
-        """Keys and values of `slots`, in the scratch: [slots, kv_heads, head_dim or v_head_dim]."""
+        """Keys and values of `slots`, [slots, kv_heads, head_dim or v_head_dim], in the scratch."""
         index, heads, count = layer.index, layer.kv_heads, len(slots)
         k_width, v_width = heads * layer.head_dim, heads * layer.v_head_dim
         keys = self._keys[: count * k_width].view(count, heads, layer.head_dim)
@@ -170,7 +172,7 @@ class TorchAttention:
             scores = np.where(padded, -np.inf, 0.0)[:, None, None, :]
             mask = self._tensor(scores).to(self._empty.dtype)
         return _Decodes(
-            # Mostly the group is the whole batch: then nothing needs picking out of it.
+            # Usually the group is the whole batch, and a slice avoids a copy.
             tokens=slice(None) if len(rows) == len(batch.input_ids) else self._tensor(tokens),
             slots=self._tensor(_slots(batch, table, rows, seen)),
             mask=mask,
@@ -179,15 +181,15 @@ class TorchAttention:
     def _band(self, longest: int, window: int | None) -> Tensor:
         """One mask for all blocks, [QUERY_BLOCK, longest + QUERY_BLOCK], added to the scores.
 
-        Row i is open up to column longest + i, for `window` columns: a block whose first query has
-        `before` keys ahead of its own takes the columns from longest - before on.
+        Row i allows the `window` columns up to column longest + i. A block whose first query has
+        `before` keys ahead of its own uses the columns from longest - before on.
         """
         closed = self._empty.new_full((QUERY_BLOCK, longest + QUERY_BLOCK), -torch.inf)
         band = closed.triu(longest + 1)
         return band if window is None else band.add_(closed.tril_(longest - window))
 
     def _reserve(self, tokens: int) -> None:
-        """Scratch for so many gathered tokens, kept between steps: fresh memory costs faults."""
+        """Scratch for this many gathered tokens; kept, as new memory would cause page faults."""
         k_width, v_width = self._widths
         if len(self._keys) < tokens * k_width:
             self._keys = self._empty.new_empty(tokens * k_width)
@@ -201,8 +203,8 @@ class TorchAttention:
 def _slots(batch: ForwardBatch, table: Int32, rows: Int64, seen: Int32) -> Int64:
     """KV slots of the last `seen` tokens of each row, flat [rows * most seen].
 
-    A row that sees fewer is padded with its own last token: the mask hides it, but a value that is
-    not finite would show through the mask (0 x NaN), and another request's might be.
+    A row that sees fewer is padded with its own last token. The mask hides padding, but a value
+    that is not finite would show through (0 x NaN), and another request's value might be one.
     """
     lengths = batch.seq_lens[rows]
     positions = (lengths - seen)[:, None] + np.arange(seen.max())
@@ -213,7 +215,7 @@ def _slots(batch: ForwardBatch, table: Int32, rows: Int64, seen: Int32) -> Int64
 
 
 def _groups(rows: Int64, seen: Int32, group_tokens: int) -> list[Int64]:
-    """Split rows by keys so that padding at most doubles what is gathered, once not short."""
+    """Group rows by number of keys, so that padding at most doubles the keys of long rows."""
     octave = np.ceil(np.log2(np.maximum(seen[rows], SHORT)))
     groups = []
     for value in np.unique(octave):

@@ -1,8 +1,8 @@
-"""Checkpoints of a decoder without its head, as embedding models are published.
+"""Checkpoints of a decoder without its head, the form in which embedding models are published.
 
-The base classes of transformers (`Qwen3Model`) write them: their tensors lack the prefix `model.`.
-Their config.json may name the class with the head all the same, as Qwen3-Embedding's does, so that
-it is the tensors' names that tell. Needs neither torch nor transformers.
+Transformers' base classes (`Qwen3Model`) write them without the prefix `model.` in tensor names.
+Their config.json may still name the class with the head, as Qwen3-Embedding's does, so only the
+tensor names are reliable. Needs neither torch nor transformers.
 """
 
 from collections.abc import Collection, Mapping
@@ -16,14 +16,14 @@ from pando_worker.models.errors import BrokenCheckpoint
 T = TypeVar("T")
 
 _EMBEDDING = "embed_tokens.weight"
-_MAX_HEADER_BYTES = 100_000_000  # safetensors' own bound
+_MAX_HEADER_BYTES = 100_000_000  # safetensors' own limit
 
-# Base classes whose names do not follow from the class with the head.
+# Base classes whose names cannot be derived from the class with the head.
 _WITH_HEAD = {"Gemma3TextModel": "Gemma3ForCausalLM"}
 
 
 def with_head(architecture: str) -> str:
-    """The name of the class that has a head, too."""
+    """The name of the class with the head, for either class."""
     if architecture in _WITH_HEAD:
         return _WITH_HEAD[architecture]
     if architecture.endswith("Model"):
@@ -32,23 +32,23 @@ def with_head(architecture: str) -> str:
 
 
 def saved_as_base(model_dir: Path) -> bool:
-    """Whether a model directory's tensors are a base class's; False where it has none.
+    """Whether a model directory's tensors are a base class's; False if it has no tensors.
 
     Raises:
-        BrokenCheckpoint: a file that cannot be read.
+        BrokenCheckpoint: a file cannot be read.
     """
     return _EMBEDDING in _tensor_names(model_dir)
 
 
 def as_with_head(tensors: Mapping[str, T]) -> dict[str, T]:
-    """The tensors of a base class as the class with the head names them; others as they are."""
+    """Tensors with the names that the class with the head uses; other tensors are unchanged."""
     if _EMBEDDING not in tensors:
         return dict(tensors)
     return {f"model.{name}": tensor for name, tensor in tensors.items()}
 
 
 class SafetensorsIndex(msgspec.Struct):
-    """Of a checkpoint in several files."""
+    """The index of a checkpoint in several files."""
 
     weight_map: dict[str, str]  # tensor: file
 
@@ -65,9 +65,9 @@ def _tensor_names(model_dir: Path) -> Collection[str]:
 
 
 def _header(path: Path) -> Collection[str]:
-    """Names in a safetensors file: eight bytes of length, then a JSON object by name."""
+    """Tensor names in a safetensors file, which begins with 8 bytes of length and a JSON object."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if length > _MAX_HEADER_BYTES:
-            raise BrokenCheckpoint(f"cannot read {path}: its header says it has {length} bytes")
+            raise BrokenCheckpoint(f"cannot read {path}: its header claims {length} bytes")
         return msgspec.json.decode(file.read(length), type=dict[str, msgspec.Raw])

@@ -1,6 +1,6 @@
-"""`Build`: what all layers of a model are made with, and what they say of their checkpoint.
+"""`Build`: the context in which a model's layers are created, and how they map to the checkpoint.
 
-Layers are made without memory first, so that a model's size is known before anything is loaded.
+Layers are first created without memory, so that a model's size is known before anything is loaded.
 """
 
 from dataclasses import dataclass, field
@@ -17,38 +17,38 @@ from pando_worker.models.parallel import ParallelGroup
 @dataclass(frozen=True, slots=True)
 class Build:
     dtype: torch.dtype
-    device: torch.device  # where parameters will be
+    device: torch.device  # of the parameters, after loading
     group: ParallelGroup
-    context_length: int  # longest sequence that will be served
+    context_length: int  # of the longest sequence that is served
     ops: Ops = field(default_factory=TorchOps)
-    has_head: bool = True  # the model is to yield tokens, and not hidden states alone
+    has_head: bool = True  # False: the model yields hidden states only
 
     def parameter(self, *shape: int) -> nn.Parameter:
-        """On "meta": without memory until weights are loaded."""
+        """A parameter on "meta", without memory until weights are loaded."""
         empty = torch.empty(shape, dtype=self.dtype, device="meta")
         return nn.Parameter(empty, requires_grad=False)
 
 
 class Packed(Protocol):
-    """Memory that holds a tensor of the checkpoint as integers in groups."""
+    """Memory that holds a tensor of the checkpoint as grouped integers."""
 
     @property
     def grouping(self) -> Grouping: ...
 
     def put(self, first: int, rows: Integers) -> None:
-        """Some of its rows, from `first` on, a multiple of `grouped.LANES`; as many, unless they
-        are its last."""
+        """Write some rows. `first` is a multiple of `grouped.LANES`, and so is their number, unless
+        they are the last rows."""
         ...
 
 
 class Fill(NamedTuple):
-    """A part of a checkpoint's tensor, and the (part of a) parameter that it fills.
+    """A part of a checkpoint's tensor, and the parameter (or part of one) that it fills.
 
-    A layer whose parameters are not the checkpoint's tensors has a method `fills()` that yields
-    one for each of them; its names are relative to the layer's parent.
+    A layer whose parameters differ from the checkpoint's tensors has a method `fills()` that yields
+    one `Fill` for each tensor; names are relative to the layer's parent.
     """
 
     name: str  # in the checkpoint
     shape: tuple[int, ...]  # of the checkpoint's whole tensor
-    part: tuple[slice, ...]  # of it, what this rank takes; one slice a dimension
+    part: tuple[slice, ...]  # this rank's part, one slice per dimension
     memory: Tensor | Packed

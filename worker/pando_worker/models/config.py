@@ -1,7 +1,7 @@
-"""A model's `config.json`: what the whole engine needs of it, and what its family does.
+"""A model's `config.json`: the fields that the whole engine needs, and those of its family.
 
 `read_config` needs neither torch nor transformers, which take seconds to import. Field names are
-the file's own. Nulls count as absent.
+the file's own. A null counts as absent.
 """
 
 import types
@@ -19,16 +19,16 @@ from pando_worker.models.text_part import text_fields
 T = TypeVar("T", bound=msgspec.Struct)
 
 ModelImpl = Literal["auto", "pando", "transformers"]
-"""Whose code runs a model; `auto` takes transformers for what pando lacks."""
+"""Whose code runs a model; `auto` uses transformers for models that pando lacks."""
 
-# Fields that change what a model computes, with the value that does not: a family whose `Config`
-# has no such field is right for that value only.
+# Fields that change a model's computation, with their neutral value: a family whose `Config` lacks
+# such a field supports only that value.
 NEUTRAL: dict[str, Any] = {
     "hidden_act": "silu",
     "partial_rotary_factor": 1.0,
 }
 
-# Fields with two names, and the one that families read.
+# Alternative field names, with the name that families read.
 SPELLINGS = {
     "num_experts": "num_local_experts",
     "_sliding_window_pattern": "sliding_window_pattern",
@@ -36,24 +36,24 @@ SPELLINGS = {
 
 
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """A model, as all but its family see it."""
+    """A model's configuration, as all code outside its family sees it."""
 
-    path: Path  # the file
+    path: Path  # of config.json
     impl: ModelImpl
-    architecture: str  # with a head, whether there is one or not
-    has_head: bool  # otherwise its hidden states are all there is: it embeds
+    architecture: str  # the class with a head, even if the checkpoint has no head
+    has_head: bool  # False: only hidden states, for embeddings
     vocab_size: Count
-    hidden_size: Count | None  # None where the file has another name for it
+    hidden_size: Count | None  # None if the file uses another name
     max_position_embeddings: Count
-    fields: dict[str, Any]  # of the file, with those that it implies; for `family_config`
+    fields: dict[str, Any]  # all fields, including implied ones; for `family_config`
 
 
 class _Given(msgspec.Struct):
-    """The fields that others are derived from."""
+    """The fields from which others are derived."""
 
     vocab_size: Count
     max_position_embeddings: Count | None = None
-    n_positions: Count | None = None  # what GPT-2 and its like call it
+    n_positions: Count | None = None  # GPT-2's name for it
     architectures: list[str] = []
     partial_rotary_factor: float = 1.0
     rope_parameters: dict[str, Any] = {}
@@ -66,9 +66,9 @@ def read_config(model_dir: Path, impl: ModelImpl = "auto") -> ModelConfig:
     """Read `config.json` of a model directory.
 
     Raises:
-        UnsupportedModel: pando has no code for its architecture, and `impl` leaves no other; or it
-            is none with positions. Whether transformers has code is seen when it is built.
-        BrokenCheckpoint: no or malformed `config.json`.
+        UnsupportedModel: pando has no code for its architecture and `impl` allows no other, or the
+            model has no positions. Whether transformers has code is checked when it is built.
+        BrokenCheckpoint: `config.json` is missing or malformed.
     """
     path = model_dir / "config.json"
     try:
@@ -112,10 +112,10 @@ def read_config(model_dir: Path, impl: ModelImpl = "auto") -> ModelConfig:
 def family_config(config: ModelConfig, config_type: type[T]) -> T:
     """The fields of `config_type`, a family's `Config`.
 
-    A field whose type is a Literal, or a union of `Rope` types, says what the family can do.
+    A field whose type is a Literal, or a union of `Rope` types, lists what the family supports.
 
     Raises:
-        UnsupportedModel: the model has something that the family here lacks.
+        UnsupportedModel: the model needs something that the family's code lacks.
         BrokenCheckpoint: malformed or contradictory fields.
     """
     known = {field.encode_name: field.type for field in msgspec.structs.fields(config_type)}
@@ -139,7 +139,7 @@ def family_config(config: ModelConfig, config_type: type[T]) -> T:
 def _with_implied(raw: dict[str, Any], given: _Given) -> dict[str, Any]:
     scaling = given.rope_scaling or given.rope_parameters
     others = {SPELLINGS[name]: value for name, value in raw.items() if name in SPELLINGS}
-    # Where layers with a window have angles of their own: as transformers 5 writes it, or before.
+    # If window layers have their own angles: in the form of transformers 5, or in the older one.
     sliding = {"rope_theta": raw.get("rope_local_base_freq", 10_000.0)}
     full, sliding = (
         scaling.get("full_attention", scaling),
@@ -157,7 +157,7 @@ def _with_implied(raw: dict[str, Any], given: _Given) -> dict[str, Any]:
 
 
 def _tags(rope: Any) -> list[str]:
-    """The rope types of a union of `Rope` types, or of one."""
+    """The rope types of a `Rope` type or of a union of them."""
     kinds = get_args(rope) if get_origin(rope) in (Union, types.UnionType) else (rope,)
     return [str(kind.__struct_config__.tag) for kind in kinds]
 

@@ -1,23 +1,23 @@
-"""Why a model cannot be served: raised while it loads, shown to whoever started the worker."""
+"""Why a model cannot be served: raised while it loads, and logged when the worker exits."""
 
 from collections.abc import Iterable
 from pathlib import Path
 
 
 class ModelError(Exception):
-    """This model cannot be served. The message says what was found and what would be right."""
+    """This model cannot be served. The message says what was found and what is supported."""
 
 
 class ModelNotFound(ModelError):  # noqa: N818, named as in the field: it is the state, not a bug
-    """Neither a model directory nor a hub id that can be fetched or is cached."""
+    """The name is neither a model directory nor a hub id that is cached or can be downloaded."""
 
 
 class UnsupportedModel(ModelError):  # noqa: N818
-    """A well-formed model that this worker has no code for."""
+    """The model is well formed, but this worker has no code for it."""
 
 
 class BrokenCheckpoint(ModelError):  # noqa: N818
-    """Files that are missing, unreadable or disagree with each other."""
+    """Files are missing, unreadable or inconsistent."""
 
 
 class DoesNotFit(ModelError):  # noqa: N818
@@ -25,11 +25,11 @@ class DoesNotFit(ModelError):  # noqa: N818
 
 
 class DeviceUnavailable(ModelError):  # noqa: N818
-    """The device that is asked for is not there."""
+    """The requested device does not exist."""
 
 
 def mismatch(model_dir: Path, missing: Iterable[str], unexpected: Iterable[str]) -> ModelError:
-    """Of the tensors in `model_dir` and those that its model has."""
+    """The error if the tensors in `model_dir` differ from those of its model."""
     return BrokenCheckpoint(
         f"the weights in {model_dir} do not match its config.json:"
         f" missing {_summary(missing)}; unexpected {_summary(unexpected)}"

@@ -1,6 +1,6 @@
-"""What a model's `generation_config.json` says: where outputs end and how it likes to be sampled.
+"""A model's `generation_config.json`: end-of-sequence tokens and sampling parameters.
 
-As vLLM does, its sampling values are the defaults of requests that name none of their own.
+As in vLLM, its sampling parameters are the defaults of requests that set none.
 """
 
 from collections.abc import Mapping
@@ -35,12 +35,12 @@ def read_generation_config(
     vocab_size: int,
     overrides: Mapping[str, float | None] = NOTHING,
 ) -> GenerationConfig:
-    """The file's values; `config.json` and the tokenizer say too where outputs end.
+    """The file's values; `config.json` and the tokenizer add end-of-sequence tokens.
 
     Args:
-        overrides: go before the file's values, by the names of SAMPLING, where they are not None
+        overrides: replace the file's values where not None; keys are the names in SAMPLING
 
-    Ids that the model cannot produce are left out: some files have -1 for none.
+    Ids that the model cannot produce are dropped: some files use -1 for none.
 
     Raises BrokenCheckpoint for a malformed file.
     """

@@ -1,12 +1,13 @@
-"""Matrices of small integers: how their numbers are grouped, and how they lie in memory.
+"""Matrices of small integers: their groups and their memory layout.
 
-A group is a run of a row's numbers that share a scale, and may share a minimum:
+A group is a run of a row's numbers that share a scale, and possibly a minimum:
 
-    number = scale * integer + minimum        where there are minimums,
-    number = scale * (integer - zero)         where there are none; zero is half of the range.
+    number = scale * integer + minimum        with minimums,
+    number = scale * (integer - zero)         without; zero is half of the range.
 
-In memory, 16 rows are a tile; a tile has its columns in runs of 32, and of each run four columns of
-the first row, four of the second, and so on. That is what the kernels read (cpu/native/grouped.h).
+In memory, 16 rows form a tile, and a tile stores its columns in runs of 32. Each run has four
+columns of the first row, four of the second, and so on, then the next four columns of the first.
+The kernels read this layout (cpu/native/grouped.h).
 """
 
 from dataclasses import dataclass
@@ -24,10 +25,10 @@ _FOUR = 4  # columns of a row side by side
 class Grouping:
     """
     Attributes:
-        bits: of an integer in memory
-        group: columns of a group
+        bits: size of an integer in memory
+        group: columns per group
         numbers: type of scales and minimums
-        minimums: whether groups have them
+        minimums: whether groups have minimums
     """
 
     bits: Literal[4, 8]
@@ -45,9 +46,9 @@ class Grouping:
 
 
 class Integers(NamedTuple):
-    """Rows of a matrix, in their order.
+    """Rows of a matrix, not packed.
 
-    values: uint8 [rows, columns], one a byte
+    values: uint8 [rows, columns], one per byte
     scales: float32 [rows, groups]
     minimums: the same, or None
     """
@@ -57,7 +58,7 @@ class Integers(NamedTuple):
     minimums: Tensor | None
 
     def columns(self, part: slice, group: int) -> "Integers":
-        """Of some columns, which begin and end where groups do."""
+        """Some columns, which begin and end at group boundaries."""
         groups = slice(part.start // group, -(-part.stop // group))
         minimums = None if self.minimums is None else self.minimums[:, groups]
         return Integers(self.values[:, part], self.scales[:, groups], minimums)
@@ -81,7 +82,7 @@ class Groups:
     minimums: Tensor | None
 
     def put(self, first: int, part: Integers) -> None:
-        """Rows from `first` on, the beginning of a tile. They end with a tile or the matrix."""
+        """Write rows from `first`, the start of a tile. They end with a tile or with the matrix."""
         tiles = slice(first // LANES, -(-(first + len(part.values)) // LANES))
         self.values[tiles] = pack(part.values, self.grouping.bits)
         self.scales[tiles] = _by_tile(part.scales).to(self.scales.dtype)
@@ -90,7 +91,7 @@ class Groups:
             self.minimums[tiles] = _by_tile(part.minimums).to(self.scales.dtype)
 
     def decoded(self, first: int = 0, end: int | None = None) -> Tensor:
-        """Rows from `first`, the beginning of a tile, as float32."""
+        """Rows from `first`, the start of a tile, to `end`, as float32."""
         end = self.rows if end is None else end
         tiles = slice(first // LANES, -(-end // LANES))
         values = unpack(self.values[tiles], self.grouping.bits).float()
@@ -104,14 +105,14 @@ class Groups:
 
 
 def shapes(grouping: Grouping, rows: int, columns: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Of `values`, and of `scales` and `minimums`."""
+    """The shape of `values`, and that of `scales` and `minimums`."""
     tiles = -(-rows // LANES)
     bytes_of_run = LANES * RUN * grouping.bits // 8
     return (tiles, _runs(columns), bytes_of_run), (tiles, grouping.groups(columns), LANES)
 
 
 def pack(values: Tensor, bits: int) -> Tensor:
-    """Of integers [rows, columns], uint8 [tiles, runs, bytes]; zeros fill up tiles and runs."""
+    """Pack integers [rows, columns] to uint8 [tiles, runs, bytes]; zeros pad tiles and runs."""
     rows, columns = values.shape
     tiles, runs = -(-rows // LANES), _runs(columns)
     if (rows, columns) != (tiles * LANES, runs * RUN):
@@ -127,7 +128,7 @@ def pack(values: Tensor, bits: int) -> Tensor:
 
 
 def unpack(packed: Tensor, bits: int) -> Tensor:
-    """The integers of whole tiles and runs, [rows, columns]."""
+    """The integers of whole tiles and runs, [rows, columns], padding included."""
     tiles, runs, _ = packed.shape
     fours = packed.view(tiles, runs, -1, LANES, _FOUR).permute(0, 3, 1, 2, 4)
     values = fours.reshape(tiles * LANES, runs, -1)

@@ -1,4 +1,4 @@
-"""Models whose layers see differently far: `layer_types`, or what older files say instead."""
+"""Which layers have a sliding window: `layer_types`, or its equivalent in older files."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -11,13 +11,13 @@ LayerType = Literal["full_attention", "sliding_attention"]
 def layer_types(
     given: Sequence[LayerType] | None, layers: int, first_with_window: int
 ) -> Sequence[LayerType]:
-    """One a layer.
+    """The type of each layer.
 
     Args:
         first_with_window: Qwen's `max_window_layers`, for files without `layer_types`
 
     Raises:
-        BrokenCheckpoint: another number of them is given.
+        BrokenCheckpoint: the file has types for a different number of layers.
     """
     if given is None:
         return [
@@ -30,7 +30,7 @@ def layer_types(
 
 
 def alternating(given: Sequence[LayerType] | None, layers: int, period: int) -> Sequence[LayerType]:
-    """As `layer_types`; in files without them the last of every `period` layers sees all."""
+    """Like `layer_types`; in files without it, the last of every `period` layers has no window."""
     implied: list[LayerType] = [
         "sliding_attention" if (index + 1) % period else "full_attention" for index in range(layers)
     ]

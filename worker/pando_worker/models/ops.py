@@ -1,4 +1,4 @@
-"""The operations that layers are made of, behind a small interface: torch's own, or faster."""
+"""The operations that layers use, behind a small interface: torch's, or faster ones."""
 
 from typing import Protocol
 
@@ -9,59 +9,59 @@ from torch.nn import functional
 from pando_worker.models.grouped import Groups
 
 Angles = tuple[Tensor, Tensor]
-"""The rotary angles of a step's tokens, in the form that an `Ops` has made and takes."""
+"""The rotary angles of a step's tokens, in the form of the `Ops` that made them."""
 
 
 class Ops(Protocol):
-    """What a device may do better than operator by operator. Results are new tensors, if nothing
-    else is said."""
+    """Operations that a device may fuse or speed up. Unless noted, results are new tensors."""
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """[..., in] to [..., out] by weight [out, in] and bias [out]."""
         ...
 
     def grouped_linear(self, x: Tensor, weight: Groups, bias: Tensor | None = None) -> Tensor:
-        """As `linear`, of [num_tokens, in], by integers in groups."""
+        """Like `linear` for [num_tokens, in], with a weight of grouped integers."""
         ...
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float, offset: bool = False) -> Tensor:
-        """Over the last dimension, times weight; with `offset`, times 1 + weight, in float32."""
+        """Normalise the last dimension, times weight; with `offset`, times 1 + weight in
+        float32."""
         ...
 
     def add_rms_norm(
         self, x: Tensor, added: Tensor, weight: Tensor, eps: float, offset: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """x + added and its norm, of [num_tokens, hidden_size], whose memory they may take."""
+        """x + added and its norm, [num_tokens, hidden_size] each; may reuse the inputs' memory."""
         ...
 
     def gated(self, gate_up: Tensor, gelu: bool = False) -> Tensor:
-        """silu(gate) * up of [num_tokens, gate and up side by side]; with `gelu`, that in place of
-        silu, by the approximation with a hyperbolic tangent."""
+        """silu(gate) * up for [num_tokens, gate and up side by side]; with `gelu`, the tanh
+        approximation of gelu instead of silu."""
         ...
 
     def embedding(self, ids: Tensor, weight: Tensor) -> Tensor:
-        """Rows [num_tokens, hidden_size] of a table."""
+        """Rows of a table, [num_tokens, hidden_size]."""
         ...
 
     def grouped_embedding(self, ids: Tensor, weight: Groups) -> Tensor:
-        """As `embedding`, of integers in groups."""
+        """Like `embedding`, for grouped integers."""
         ...
 
     def angles(
         self, positions: Tensor, frequencies: Tensor, scale: float, dtype: torch.dtype
     ) -> Angles:
-        """For `rotate`, of positions [num_tokens] and radians a position, float32 [dim / 2];
-        cosines and sines are multiplied by `scale`."""
+        """Angles for `rotate`, from positions [num_tokens] and radians per position, float32 [dim /
+        2]; cosines and sines are multiplied by `scale`."""
         ...
 
     def rotate(self, x: Tensor, angles: Angles) -> Tensor:
-        """[num_tokens, heads, dim], whose memory the result may take; dimension i pairs with
-        i + dim / 2."""
+        """Rotate x, [num_tokens, heads, dim], pairing dimension i with i + dim / 2. May reuse the
+        memory of x."""
         ...
 
 
 class ChosenOps:
-    """`Ops` that can be exchanged under a model that stands already: by what was measured on it."""
+    """`Ops` that can be replaced in a finished model, after measurements with it."""
 
     def __init__(self, ops: Ops) -> None:
         self.use(ops)
@@ -79,19 +79,19 @@ class ChosenOps:
 
 
 def cos_sin(positions: Tensor, frequencies: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """Float32 [num_tokens, 1, dim / 2] each; arguments as those of `Ops.angles`."""
+    """Cosines and sines, float32 [num_tokens, 1, dim / 2] each; arguments as in `Ops.angles`."""
     turns = positions[:, None, None] * frequencies
     return turns.cos() * scale, turns.sin() * scale
 
 
 class TorchOps:
-    """Everywhere, in every dtype."""
+    """Torch's operators, for every device and dtype."""
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         return functional.linear(x, weight, bias)
 
     def grouped_linear(self, x: Tensor, weight: Groups, bias: Tensor | None = None) -> Tensor:
-        """By the decoded weights, which takes as long as decoding them: for trials and tests."""
+        """Decodes the whole weight each time, which is slow: for trials and tests."""
         return self.linear(x, weight.decoded().to(x.dtype), bias)
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float, offset: bool = False) -> Tensor:
@@ -119,7 +119,8 @@ class TorchOps:
     def angles(
         self, positions: Tensor, frequencies: Tensor, scale: float, dtype: torch.dtype
     ) -> Angles:
-        """Both [num_tokens, 1, dim], in `dtype`; the first half of the sines is negated."""
+        """Cosines and sines, [num_tokens, 1, dim] in `dtype`; the first half of sines is
+        negated."""
         cos, sin = cos_sin(positions, frequencies, scale)
         return torch.cat((cos, cos), dim=-1).to(dtype), torch.cat((-sin, sin), dim=-1).to(dtype)
 

@@ -1,8 +1,8 @@
 """`ParallelGroup`: the ranks that compute one model together, each a share of every layer.
 
-It is handed to whatever needs it; a group of one does nothing. Layers are split as in Megatron-LM
-(arXiv:1909.08053): the first projection of a pair by its outputs, the second by its inputs, so
-that each pair needs one sum over all ranks.
+The group is passed as an argument; a group of one does nothing. Layers are split as in Megatron-LM
+(arXiv:1909.08053): the first projection of a pair by outputs, the second by inputs, so each pair
+needs one sum over all ranks.
 """
 
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ from pando_worker.models.errors import UnsupportedModel
 
 @dataclass(frozen=True, slots=True)
 class ParallelGroup:
-    """Every rank makes the same calls in the same order, each waiting for all others."""
+    """Every rank makes the same calls in the same order; each call waits for all ranks."""
 
     rank: int = 0
     size: int = 1
-    process_group: dist.ProcessGroup | None = None  # None alone
+    process_group: dist.ProcessGroup | None = None  # None for a single rank
 
     def all_reduce(self, x: Tensor) -> Tensor:
         """The sum over all ranks, in place."""
@@ -30,7 +30,7 @@ class ParallelGroup:
         return x
 
     def all_gather(self, x: Tensor) -> Tensor:
-        """All ranks' [n, width] side by side, [n, size * width], the same on every rank."""
+        """The ranks' [n, width] concatenated to [n, size * width], equal on every rank."""
         if self.size == 1:
             return x
         parts = [torch.empty_like(x) for _ in range(self.size)]
@@ -44,7 +44,7 @@ class ParallelGroup:
         return x
 
     def smallest(self, number: int) -> int:
-        """Of the ranks' numbers."""
+        """The smallest of the ranks' numbers."""
         if self.size == 1:
             return number
         numbers: list[int] = [0] * self.size
@@ -52,18 +52,18 @@ class ParallelGroup:
         return min(numbers)
 
     def share(self, count: int, what: str) -> range:
-        """This rank's part of `count` things.
+        """This rank's share of `count` things, called `what` in errors.
 
         Raises:
-            UnsupportedModel: they cannot be shared evenly.
+            UnsupportedModel: they cannot be split evenly.
         """
         if count % self.size:
-            raise UnsupportedModel(f"{count} {what} cannot be shared by {self.size} ranks evenly")
+            raise UnsupportedModel(f"{count} {what} cannot be split evenly among {self.size} ranks")
         each = count // self.size
         return range(self.rank * each, (self.rank + 1) * each)
 
     def share_or_repeat(self, count: int, what: str) -> range:
-        """As `share`; where there are fewer things than ranks, neighbours have the same one."""
+        """Like `share`; with fewer things than ranks, neighbouring ranks have the same one."""
         if count < self.size and self.size % count == 0:
             one = self.rank * count // self.size
             return range(one, one + 1)
@@ -73,16 +73,16 @@ class ParallelGroup:
 def join_group(
     rank: int, size: int, rendezvous: str, device: torch.device, timeout: timedelta
 ) -> ParallelGroup:
-    """Meet the other ranks: NCCL between GPUs, gloo between CPUs. Once a process.
+    """Join the other ranks, with NCCL between GPUs and gloo between CPUs. Call once per process.
 
     Args:
-        rendezvous: URL that all ranks know, as torch.distributed takes it: tcp://host:port of
-            rank 0, or file:///path of a file that does not exist yet
-        timeout: for the meeting and for each later call
+        rendezvous: a URL for torch.distributed, the same on all ranks: tcp://host:port of rank 0,
+            or file:///path of a file that does not exist yet
+        timeout: for joining and for each later call
 
     Raises:
-        torch.distributed.DistError: not all came in time. Later calls raise RuntimeError where a
-            rank died.
+        torch.distributed.DistError: not all ranks joined in time. Later calls raise RuntimeError
+            if a rank died.
     """
     if size == 1:
         return ParallelGroup()

@@ -1,7 +1,7 @@
-"""Which file has the code for the `architectures` of a `config.json`.
+"""Finds the file with the code for the `architectures` of a `config.json`.
 
-Imported by name when a model is built: the HTTP process, which only asks whether there is one,
-does without torch.
+The file is imported only when a model is built, so the HTTP process, which only checks whether
+there is one, needs no torch.
 """
 
 from importlib import import_module
@@ -33,7 +33,7 @@ class Family(Protocol):
     """A module of `families`: one family of models."""
 
     Config: type[msgspec.Struct]
-    """A msgspec Struct of the fields that it reads, named as in the file, and `rope: Rope`."""
+    """A msgspec Struct with the fields that it reads, named as in the file, and `rope: Rope`."""
 
     def build(self, config: Any, build: "Build") -> "CausalLM":
         """The model of a `Config`, its parameters on "meta"."""

@@ -1,7 +1,7 @@
-"""Rotary parameters of a `config.json`, in one form whichever spelling the file uses.
+"""Rotary parameters of a `config.json`, in one form for both spellings.
 
-There are `rope_theta` with `rope_scaling`, and the `rope_parameters` of transformers 5. The angles
-that follow from them are computed in `layers/rotary.py`.
+The spellings are `rope_theta` with `rope_scaling`, and transformers 5's `rope_parameters`.
+`layers/rotary.py` computes the angles.
 """
 
 from typing import Annotated, Any
@@ -45,10 +45,10 @@ class YarnRope(msgspec.Struct, frozen=True, tag_field="rope_type", tag="yarn"):
 
 class LongRope(msgspec.Struct, frozen=True, tag_field="rope_type", tag="longrope"):
     rope_theta: Positive
-    factor: Positive  # of the context's length
+    factor: Positive  # by which the context is extended
     original_max_position_embeddings: Count
-    short_factor: tuple[Positive, ...]  # one a frequency: for contexts of the original length
-    long_factor: tuple[Positive, ...]  # one a frequency: for longer ones
+    short_factor: tuple[Positive, ...]  # one per frequency, for contexts up to the original length
+    long_factor: tuple[Positive, ...]  # one per frequency, for longer contexts
     attention_factor: Positive | None = None
 
 
@@ -56,7 +56,7 @@ Rope = DefaultRope | LinearRope | Llama3Rope | YarnRope | LongRope
 
 
 def rope_fields(raw: dict[str, Any], scaling: dict[str, Any]) -> dict[str, Any]:
-    """What a `Rope` is converted from: `scaling` with the fields that others imply.
+    """The fields of a `Rope`: `scaling` with those that other fields imply.
 
     Args:
         raw: the whole config file
@@ -71,7 +71,7 @@ def rope_fields(raw: dict[str, Any], scaling: dict[str, Any]) -> dict[str, Any]:
     fields |= {key: value for key, value in scaling.items() if value is not None}
     if original := raw.get("original_max_position_embeddings"):
         fields["original_max_position_embeddings"] = original
-    if fields["rope_type"] == "su":  # what the first Phi-3 files call it
+    if fields["rope_type"] == "su":  # the name in the first Phi-3 files
         fields["rope_type"] = "longrope"
     if fields["rope_type"] == "longrope":
         fields.setdefault("factor", longest / fields["original_max_position_embeddings"])

@@ -1,6 +1,6 @@
-"""Models of text and images: the language model among their fields and tensors.
+"""Models of text and images: finds the fields and tensors of their language model.
 
-What is served of them is text alone.
+Only text is served.
 """
 
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-# Fields that the files of a model leave out, with what transformers takes for them.
+# Fields that a model's files omit, with transformers' defaults.
 DEFAULTS: dict[str, dict[str, Any]] = {
     "Gemma3ForConditionalGeneration": {
         "vocab_size": 262_208,
@@ -33,7 +33,7 @@ _OTHER_PARTS = (
 
 
 def text_fields(raw: dict[str, Any]) -> dict[str, Any]:
-    """The fields of the language model of a `config.json`, or all where it is nothing else."""
+    """The fields of a `config.json`'s language model; all fields if it has no other parts."""
     for architecture in raw.get("architectures") or []:
         if architecture in DEFAULTS:
             text = {key: value for key, value in raw["text_config"].items() if value is not None}
@@ -42,7 +42,7 @@ def text_fields(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def text_tensors(architecture: str, tensors: Mapping[str, T]) -> dict[str, T]:
-    """The language model's tensors, named as if it were alone."""
+    """The language model's tensors, with the names that they have in a text-only checkpoint."""
     if architecture not in DEFAULTS:
         return dict(tensors)
     return {

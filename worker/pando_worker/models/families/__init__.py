@@ -1,7 +1,7 @@
-"""The families that have code of their own; `registry.py` names each.
+"""The families with code of their own; `registry.py` lists them.
 
 Read in this order:
-    decoder.py    the decoder that most are, with what a family has otherwise as data
+    decoder.py    the decoder that most families share; differences are arguments
     llama.py      Llama 2 and 3.x
     mistral.py    Mistral
     mixtral.py    Mixtral: experts

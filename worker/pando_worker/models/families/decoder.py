@@ -1,4 +1,4 @@
-"""The decoder that most families are: Llama's layers, with what a family has otherwise as data."""
+"""The decoder that most families share: Llama's layers; a family's differences are arguments."""
 
 from collections.abc import Callable, Sequence
 
@@ -48,14 +48,14 @@ def pre_norm_decoder(
 ) -> CausalLM:
     """
     Args:
-        qkv_bias, out_bias: of the attention's projections to queries, keys and values, and back
-        head_norms: queries and keys are normalised, head by head
-        window: tokens that a token sees, itself included; all by default
-        types: of the layers, which of them have the window; all by default
+        qkv_bias, out_bias: whether the attention's input and output projections have biases
+        head_norms: whether queries and keys are normalised per head
+        window: tokens that a token sees, including itself; all by default
+        types: each layer's type, which says whether it has the window; by default all have it
         sinks: as in `Attention`
-        fused: the checkpoint has the projections as `qkv_proj` and `gate_up_proj`
-        rotary_dim: how much of each head is rotated; all by default
-        feed_forward: of a layer, by its index, in place of a `GatedMLP`
+        fused: whether the checkpoint has the projections as `qkv_proj` and `gate_up_proj`
+        rotary_dim: rotated dimensions of each head; all by default
+        feed_forward: makes a layer's feed-forward from its index; by default a `GatedMLP`
     """
 
     def norm(size: int) -> RMSNorm:

@@ -15,7 +15,7 @@ from pando_worker.models.rope import Count, Positive, Rope
 
 
 class GemmaConfig(DecoderConfig, frozen=True, kw_only=True):
-    """What both Gemmas read. Defaults are those of transformers: some files leave them out."""
+    """Fields that both Gemmas read. Defaults are transformers': some files omit these fields."""
 
     query_pre_attn_scalar: Positive = 256
     sliding_window: Count = 4096
@@ -49,8 +49,8 @@ def gemma_decoder(
     Args:
         period: as in `alternating`
         soft_cap: of the attention's scores
-        head_norms: queries and keys are normalised, head by head
-        sliding_rope: of layers with a window; that of all others by default
+        head_norms: whether queries and keys are normalised per head
+        sliding_rope: of layers with a window; by default that of the other layers
     """
     types = alternating(config.layer_types, config.num_hidden_layers, period)
     ropes = [config.rope] if sliding_rope is None else [config.rope, sliding_rope]

@@ -1,5 +1,5 @@
 """Gemma 3 (`Gemma3ForCausalLM`, and the text model of `Gemma3ForConditionalGeneration`): Gemma 2's
-layers with queries and keys normalised, most with a window and rotary positions of their own.
+layers with normalised queries and keys; most have a window and their own rotary positions.
 """
 
 from pando_worker.models.build import Build
@@ -9,7 +9,7 @@ from pando_worker.models.rope import Count, Rope
 
 
 class Config(GemmaConfig, frozen=True, kw_only=True):
-    sliding_rope: Rope  # of layers with a window; `rope` is of the others
+    sliding_rope: Rope  # of layers with a window; the others use `rope`
     sliding_window_pattern: Count = 6
 
 

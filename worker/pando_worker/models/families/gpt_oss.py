@@ -1,5 +1,5 @@
 """GPT-OSS (`GptOssForCausalLM`): attention sinks, windows in every other layer, experts with biases
-and a clamped SwiGLU. Its mxfp4 files are decoded as they are read (see `quantization.py`).
+and a clamped SwiGLU. Its mxfp4 files are decoded while they are read (see `quantization.py`).
 """
 
 from functools import partial
@@ -60,10 +60,10 @@ def build(config: Config, build: Build) -> CausalLM:
 
 
 def clamped_swiglu(gate_up: Tensor, *, alpha: float, limit: float) -> Tensor:
-    """(up + 1) * gate * sigmoid(alpha * gate), gate at most and up within +-limit.
+    """(up + 1) * gate * sigmoid(alpha * gate), with gate <= limit and |up| <= limit.
 
     Args:
-        gate_up: [rows, 2 * intermediate], the two in turns
+        gate_up: [rows, 2 * intermediate], gate and up interleaved
     """
     gate, up = gate_up[..., ::2].clamp(max=limit), gate_up[..., 1::2].clamp(-limit, limit)
     return torch.sigmoid(alpha * gate).mul_(gate).mul_(up + 1)

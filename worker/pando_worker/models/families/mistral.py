@@ -1,4 +1,4 @@
-"""Mistral (`MistralForCausalLM`): Llama's layers, in older models with a sliding window."""
+"""Mistral (`MistralForCausalLM`): Llama's layers; older models have a sliding window."""
 
 from pando_worker.models.build import Build
 from pando_worker.models.families.decoder import DecoderConfig, pre_norm_decoder

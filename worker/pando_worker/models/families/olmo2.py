@@ -1,4 +1,4 @@
-"""OLMo 2 (`Olmo2ForCausalLM`): norms after both halves of a layer, and over queries and keys."""
+"""OLMo 2 (`Olmo2ForCausalLM`): norms after both halves of a layer and on queries and keys."""
 
 from torch import Tensor, nn
 
@@ -20,7 +20,7 @@ class Config(DecoderConfig, frozen=True, kw_only=True):
 
 
 class Olmo2Block(nn.Module):
-    """Each half normalises what it adds to the residual stream, not what it reads."""
+    """Each half normalises its output, before adding it to the residual stream, not its input."""
 
     def __init__(self, config: Config, build: Build, index: int) -> None:
         super().__init__()

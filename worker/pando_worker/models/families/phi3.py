@@ -1,5 +1,5 @@
-"""Phi-3, Phi-3.5 and Phi-4 (`Phi3ForCausalLM`): Llama's layers, their projections already fused in
-the checkpoint, with partial rotary positions and LongRoPE."""
+"""Phi-3, Phi-3.5 and Phi-4 (`Phi3ForCausalLM`): Llama's layers with partial rotary positions and
+LongRoPE. The checkpoint's projections are already fused."""
 
 from pando_worker.models.build import Build
 from pando_worker.models.families.decoder import DecoderConfig, pre_norm_decoder

@@ -1,4 +1,4 @@
-"""Qwen2 and Qwen2.5 (`Qwen2ForCausalLM`): Llama's layers with biases before the attention."""
+"""Qwen2 and Qwen2.5 (`Qwen2ForCausalLM`): Llama's layers with biases on queries, keys, values."""
 
 from pando_worker.models.build import Build
 from pando_worker.models.families.decoder import DecoderConfig, pre_norm_decoder

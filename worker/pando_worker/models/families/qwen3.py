@@ -1,4 +1,4 @@
-"""Qwen3 (`Qwen3ForCausalLM`): Llama's layers with queries and keys normalised, head by head."""
+"""Qwen3 (`Qwen3ForCausalLM`): Llama's layers with queries and keys normalised per head."""
 
 from pando_worker.models.build import Build
 from pando_worker.models.families.decoder import DecoderConfig, pre_norm_decoder

@@ -1,19 +1,19 @@
-"""The layers of which families are composed.
+"""The layers that families are composed of.
 
 Read in this order:
-    causal_lm.py       what all decoders have in common
+    causal_lm.py       the parts that all decoders share
     block.py           one layer: attention, then feed-forward
-    attention.py       projections, rotary positions, the call of the backend
+    attention.py       projections, rotary positions, the call to the backend
     mlp.py             feed-forward
     experts.py         mixture of experts
-    expert_tensors.py  how checkpoints have them
+    expert_tensors.py  the forms of experts in checkpoints
     linear.py          linear layers, split over the ranks
     vocabulary.py      embedding and output head
-    weight.py          their weights, floating-point or integers
+    weight.py          the weights of both, floating-point or integers
     norm.py            normalisation
-    heads_norm.py      over all heads together
+    heads_norm.py      normalisation over all heads together
     rotary.py          rotary positions
     sinks.py           attention sinks
 
-docs/adding-a-model.md says how they are put together. Imports `attention`.
+docs/adding-a-model.md explains how to combine them. Imports `attention`.
 """

@@ -1,4 +1,4 @@
-"""The attention of a layer: projections, rotary positions, and a call of the attention backend."""
+"""A layer's attention: projections, rotary positions, and a call to the attention backend."""
 
 from torch import Tensor, nn
 
@@ -10,7 +10,7 @@ from pando_worker.models.layers.rotary import Rotation
 from pando_worker.models.layers.sinks import Sinks
 
 Rotations = tuple[Rotation, ...]
-"""Of a step, one for each rotary embedding of the model."""
+"""A step's rotations, one for each rotary embedding of the model."""
 
 
 class Attention(nn.Module):
@@ -18,15 +18,15 @@ class Attention(nn.Module):
 
     Args:
         index: of the layer
-        scale: of the scores, head_dim ** -0.5 by default
-        window: tokens that a token sees, itself included; all by default
-        bias: of the projections to queries, keys and values
-        out_bias: of the projection back
-        fused: the first three are one tensor in the checkpoint, `qkv_proj`
+        scale: of the scores, by default head_dim ** -0.5
+        window: tokens that a token sees, including itself; all by default
+        bias: whether the projections to queries, keys and values have biases
+        out_bias: whether the output projection has a bias
+        fused: whether the first three are one tensor in the checkpoint, `qkv_proj`
         q_norm, k_norm: applied to [num_tokens, this rank's heads, head_dim] before the rotation
-        rope: which of the model's rotary embeddings is this layer's
+        rope: index of this layer's rotary embedding in the model's
         soft_cap: of the scores
-        sinks: each head has one, which takes a share of its softmax
+        sinks: whether each head has a sink, which takes a share of its softmax
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Attention(nn.Module):
 
 
 def head_rows(build: Build, heads: int, kv_heads: int, head_dim: int) -> tuple[Rows, Rows]:
-    """Outputs of the projections to queries, and of those to keys and values.
+    """Output rows of the projection to queries, and of those to keys and values.
 
     Raises:
         UnsupportedModel: the ranks cannot share the heads evenly.

@@ -1,6 +1,6 @@
 """One layer of a decoder: attention, then feed-forward, each added to the residual stream.
 
-The stream between layers is x, or x + added where the sum is left to the norm that comes next.
+The stream between layers is x, or x + added if the next norm computes the sum.
 """
 
 from torch import Tensor, nn
@@ -11,7 +11,7 @@ from pando_worker.models.layers.norm import RMSNorm
 
 
 class PreNormBlock(nn.Module):
-    """Llama's: each half normalises what it reads. The arguments have their checkpoint's names."""
+    """Llama's layer: each half normalises its input. Arguments have the checkpoint's names."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class PreNormBlock(nn.Module):
 
 
 class SandwichNormBlock(nn.Module):
-    """Gemma's: each half normalises what it reads and what it adds."""
+    """Gemma's layer: each half normalises its input and its output."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""`CausalLM`: what all decoders have in common, around the layers of a family.
+"""`CausalLM`: the parts that all decoders share, around the layers of a family.
 
-Modules and parameters have their checkpoint's names, but for those that tell them (`fills`). Where
-a row's earlier keys and values are is the attention backend's business.
+Modules and parameters have the checkpoint's names, except those that map them with `fills`. Only
+the attention backend knows where a row's earlier keys and values are.
 """
 
 from collections.abc import Sequence
@@ -31,11 +31,10 @@ class CausalLM(nn.Module):
     """A decoder for inference over a paged KV pool.
 
     Args:
-        layers: as in block.py; their `Attention`s have the indices
-            0, 1, ... in this order
-        rotaries: one for each kind of rotary positions that the layers have
-        tied: the embedding is the head, too
-        embedding_scale: of the embeddings, rounded to the model's dtype
+        layers: as in block.py; their `Attention`s have the indices 0, 1, ... in this order
+        rotaries: one for each kind of rotary positions of the layers
+        tied: whether the embedding is also the head
+        embedding_scale: factor on the embeddings, rounded to the model's dtype
         logit_soft_cap: logits become cap * tanh(logit / cap)
     """
 
@@ -61,14 +60,14 @@ class CausalLM(nn.Module):
             else None
         )
         self._rotaries = rotaries
-        # As the embeddings are: Gemma was trained with a scale in bfloat16.
+        # Rounded like the embeddings: Gemma was trained with a scale in bfloat16.
         rounded = torch.tensor(embedding_scale, dtype=build.dtype, device="cpu")
         self._embedding_scale = rounded.item()
         self._logit_soft_cap = logit_soft_cap
 
     @property
     def attention_layers(self) -> list[AttentionLayer]:
-        """What the KV pool and the attention backend are made for, as this rank computes it."""
+        """This rank's attention layers, for which the KV pool and the backend are created."""
         return [module.layer for module in self.modules() if isinstance(module, Attention)]
 
     @torch.inference_mode()
@@ -91,9 +90,10 @@ class CausalLM(nn.Module):
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
-        """Of final hidden states [n, hidden_size]; float32 [n, vocab_size], equal on all ranks.
+        """Logits of final hidden states [n, hidden_size]: float32 [n, vocab_size], equal on all
+        ranks.
 
-        Where there is no head these are the embedding's, which mean nothing and serve trial runs.
+        Without a head, the embedding is used: the logits are meaningless and serve trial runs only.
         """
         head = self.model.embed_tokens if self.lm_head is None else self.lm_head
         logits = head.logits(hidden)

@@ -1,4 +1,4 @@
-"""The forms in which checkpoints have the experts of a layer."""
+"""The forms of a layer's experts in checkpoints."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ ALL = slice(None)
 
 @dataclass(frozen=True, slots=True)
 class OneByOne:
-    """Each expert's matrices are tensors of their own, as of any linear layer.
+    """Each matrix of each expert is a separate tensor, like any linear layer's.
 
-    Their names, relative to the decoder layer; `{}` is the expert's number.
+    Attributes are names relative to the decoder layer; `{}` is the expert's number.
     """
 
     router: str
@@ -44,9 +44,9 @@ class OneByOne:
 
 @dataclass(frozen=True, slots=True)
 class StackedByInput:
-    """One tensor for all experts, inputs before outputs, gate and up in turns, as in GPT-OSS.
+    """One tensor for all experts, as in GPT-OSS: inputs before outputs, gate and up interleaved.
 
-    Their names, relative to the decoder layer; router and experts have biases.
+    Attributes are names relative to the decoder layer; router and experts have biases.
     """
 
     router: str
@@ -69,7 +69,7 @@ class StackedByInput:
             f"{self.gate_up}_bias", (experts, 2 * total), (all_experts, both), moe.gate_up_bias
         )
         yield Fill(f"{self.down}_bias", (experts, hidden_size), (all_experts, every), moe.down_bias)
-        for expert in range(experts):  # one by one: of all together there is no second copy
+        for expert in range(experts):  # one by one, so that no second copy of all experts exists
             one = slice(expert, expert + 1)
             yield Fill(
                 self.gate_up,

@@ -1,11 +1,11 @@
-"""Mixture of experts (arXiv:1701.06538, arXiv:2401.04088): a router sends each token through few
-of many feed-forward layers, and adds up what these give.
+"""Mixture of experts (arXiv:1701.06538, arXiv:2401.04088): a router sends each token through a few
+of many feed-forward layers and sums their outputs.
 
-A step sorts its tokens by expert, and then each projection of all experts is one grouped matrix
-product (`torch.nn.functional.grouped_mm`): on CUDA one kernel for bfloat16, which never tells the
-host how the tokens are spread, so that a CUDA graph can hold it (other types go through a loop
-that does); on the CPU a loop in C++. Measured on one core, with 8 to 128 experts: as fast as a
-loop in Python where an expert has dozens of tokens, up to 4 times faster for small layers.
+A step sorts its tokens by expert; each projection of all experts is then one grouped matrix product
+(`torch.nn.functional.grouped_mm`). On CUDA in bfloat16 this is one kernel that needs no token
+counts on the host, so a CUDA graph can capture it; other types use a loop that does need them. On
+the CPU it is a loop in C++. Measured on one core with 8 to 128 experts, it is as fast as a Python
+loop with dozens of tokens per expert, and up to 4 times faster for small layers.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,17 +24,17 @@ class ExpertTensors(Protocol):
     """How a checkpoint names and lays out the tensors of a `MixtureOfExperts`."""
 
     def fills(self, moe: "MixtureOfExperts") -> Iterator[Fill]:
-        """Names are relative to the parent of `moe`."""
+        """The fills of `moe`; names are relative to its parent."""
         ...
 
 
 class Routes(NamedTuple):
-    """Of n tokens, each to the same number of experts; the rows are sorted by expert."""
+    """The routes of n tokens, each to the same number of experts; rows are sorted by expert."""
 
-    experts: Tensor  # [rows], whom each goes to
-    rows: Tensor  # [rows], the place of each in the order of tokens
+    experts: Tensor  # [rows], the expert of each row
+    rows: Tensor  # [rows], the position of each in token order
     tokens: Tensor  # [rows]
-    ends: Tensor  # int32 [experts], where each one's rows end
+    ends: Tensor  # int32 [experts], the end of each expert's rows
 
 
 class MixtureOfExperts(nn.Module):
@@ -42,12 +42,13 @@ class MixtureOfExperts(nn.Module):
 
     Args:
         intermediate_size: of one expert
-        chosen: experts a token goes to
-        normalised: their weights add up to 1; otherwise each has its share among all experts
-        tensors: of the checkpoint
-        bias: of the router and of all projections
-        activation: [rows, gate and up as the checkpoint has them] to [rows, intermediate];
-            silu(gate) * up by default, which are side by side
+        chosen: experts per token
+        normalised: whether the weights of the chosen experts sum to 1; otherwise the softmax is
+            over all experts
+        tensors: names and layout in the checkpoint
+        bias: whether the router and all projections have biases
+        activation: [rows, gate and up as in the checkpoint] to [rows, intermediate]; by default
+            silu(gate) * up, with gate and up side by side
 
     Attributes:
         gate_up: [experts, 2 * this rank's intermediate, hidden_size]
@@ -55,7 +56,7 @@ class MixtureOfExperts(nn.Module):
 
     Raises:
         UnsupportedModel: the ranks cannot share the intermediate size evenly, or a share of it is
-            no multiple of 16 bytes, which `grouped_mm` needs.
+            not a multiple of 16 bytes, which `grouped_mm` needs.
     """
 
     def __init__(
@@ -76,8 +77,8 @@ class MixtureOfExperts(nn.Module):
         for size, what in ((hidden_size, "hidden_size"), (len(taken), "an expert's share")):
             if size * build.dtype.itemsize % 16:
                 raise UnsupportedModel(
-                    f"{what} of {size} elements ({build.dtype}) is no multiple of 16 bytes, which"
-                    " grouped matrix products need; take fewer ranks"
+                    f"{what} of {size} elements ({build.dtype}) is not a multiple of 16 bytes, as"
+                    " grouped matrix products need; use fewer ranks"
                 )
         self.rows = Rows(intermediate_size, taken)
         self.router = build.parameter(experts, hidden_size)
@@ -98,7 +99,7 @@ class MixtureOfExperts(nn.Module):
         weights, ids = choose(logits, self._chosen, normalised=self._normalised)
         routes = sort_by_expert(ids, len(self.router))
         gate_up = _grouped_linear(x[routes.tokens], self.gate_up, self.gate_up_bias, routes)
-        bias = self.down_bias if self._group.rank == 0 else None  # counts once in the sum
+        bias = self.down_bias if self._group.rank == 0 else None  # added once, by rank 0
         activation = self._activation or self._ops.gated
         outputs = _grouped_linear(activation(gate_up), self.down, bias, routes)
         return self._group.all_reduce(add_up(outputs, weights, routes))
@@ -112,7 +113,7 @@ def choose(logits: Tensor, chosen: int, *, normalised: bool) -> tuple[Tensor, Te
 
     Args:
         logits: [n, experts]
-        normalised: the softmax is over the chosen ones, otherwise over all
+        normalised: whether the softmax is over the chosen experts, or over all
     """
     logits = logits.float()
     if normalised:
@@ -123,7 +124,7 @@ def choose(logits: Tensor, chosen: int, *, normalised: bool) -> tuple[Tensor, Te
 
 
 def sort_by_expert(ids: Tensor, experts: int) -> Routes:
-    """Of ids [n, chosen]; nothing in it waits for the device."""
+    """The routes for ids [n, chosen], without waiting for the device."""
     by_expert, rows = ids.flatten().sort(stable=True)
     numbers = torch.arange(experts, device=ids.device)
     ends = torch.searchsorted(by_expert, numbers, right=True, out_int32=True)
@@ -131,10 +132,13 @@ def sort_by_expert(ids: Tensor, experts: int) -> Routes:
 
 
 def add_up(outputs: Tensor, weights: Tensor, routes: Routes) -> Tensor:
-    """Each token's outputs, [rows, hidden_size], by their weights, [n, chosen]: [n, hidden_size].
+    """The weighted sum, [n, hidden_size], of each token's outputs, [rows, hidden_size].
 
-    Through their order among the tokens, since adding to rows in place is not deterministic on
+    Outputs are first put in token order, since adding to rows in place is not deterministic on
     CUDA.
+
+    Args:
+        weights: [n, chosen]
     """
     in_order = torch.empty_like(outputs)
     in_order[routes.rows] = outputs
@@ -143,6 +147,6 @@ def add_up(outputs: Tensor, weights: Tensor, routes: Routes) -> Tensor:
 
 
 def _grouped_linear(x: Tensor, weight: Tensor, bias: Tensor | None, routes: Routes) -> Tensor:
-    """[rows, in] to [rows, out], each by its expert's weight, of [experts, out, in]."""
+    """[rows, in] to [rows, out], each row with its expert's weight; weights [experts, out, in]."""
     out = functional.grouped_mm(x, weight.mT, offs=routes.ends)
     return out if bias is None else out.add_(bias[routes.experts])

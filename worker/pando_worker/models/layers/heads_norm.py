@@ -1,4 +1,4 @@
-"""Root mean square normalisation over all heads of a token together."""
+"""Root mean square normalisation over all heads of a token."""
 
 from collections.abc import Iterator
 
@@ -10,11 +10,11 @@ from pando_worker.models.layers.linear import Rows
 
 
 class HeadsRMSNorm(nn.Module):
-    """Each rank has a share of the heads, and normalises by the mean over all of them.
+    """Each rank has a share of the heads and normalises by the mean over all heads.
 
     Args:
         name: in the checkpoint
-        rows: outputs of the projection that it normalises
+        rows: outputs of the normalised projection
     """
 
     def __init__(self, build: Build, name: str, rows: Rows, eps: float) -> None:
@@ -30,7 +30,8 @@ class HeadsRMSNorm(nn.Module):
         flat = x.flatten(1)
         if self._group.size == 1:
             return self._ops.rms_norm(flat, self.weight, self._eps).view_as(x)
-        # The mean of the ranks' means: they have equally many heads, and repeat all equally often.
+        # The mean of the ranks' means is exact: all have equally many heads and repeat each
+        # equally.
         wide = flat.float()
         square = self._group.all_reduce(wide.square().mean(dim=-1, keepdim=True))
         scale = torch.rsqrt(square / self._group.size + self._eps)

@@ -1,4 +1,4 @@
-"""Linear layers, split over the ranks by their outputs (column) or by their inputs (row)."""
+"""Linear layers, split over the ranks by outputs (column) or by inputs (row)."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -10,19 +10,19 @@ from pando_worker.models.layers.weight import PlainWeight, Weight
 
 
 class Rows(NamedTuple):
-    """Of one of the projections that are computed together."""
+    """The rows of one of the projections that are computed together."""
 
     total: int
-    taken: range  # by this rank
+    taken: range  # of this rank
 
 
 class ColumnParallelLinear(nn.Module):
-    """Projections of the same input as one matrix product, each rank computing a share of each.
+    """Projections of the same input as one matrix product; each rank computes a share of each.
 
     Args:
         sections: each projection's name and rows, in the order of the output. In the checkpoint
-            they are tensors beside this layer, or
-        fused: the parts, in this order, of one tensor of this name
+            they are separate tensors beside this layer, unless `fused` is given
+        fused: name of one tensor of the checkpoint that has all projections, in this order
     """
 
     def __init__(
@@ -62,11 +62,11 @@ class ColumnParallelLinear(nn.Module):
 
 
 class RowParallelLinear(nn.Module):
-    """Its input is what the ranks have computed, a share each; its output is whole on all.
+    """Each rank has a share of the input; the output is complete on every rank.
 
     Args:
         name: in the checkpoint
-        columns: inputs, all and those of this rank
+        columns: all inputs, and those of this rank
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class RowParallelLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., this rank's inputs] to [..., out_features]"""
-        bias = self.bias if self._group.rank == 0 else None  # counts once in the sum
+        bias = self.bias if self._group.rank == 0 else None  # added once, by rank 0
         return self._group.all_reduce(self.weight.product(x, bias))
 
     def fills(self) -> Iterator[Fill]:

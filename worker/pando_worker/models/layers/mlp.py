@@ -10,8 +10,8 @@ class GatedMLP(nn.Module):
     """SwiGLU (arXiv:2002.05202): down(silu(gate(x)) * up(x)).
 
     Args:
-        gelu: gelu in place of silu
-        fused: gate and up are one tensor in the checkpoint, `gate_up_proj`
+        gelu: use gelu instead of silu
+        fused: whether gate and up are one tensor in the checkpoint, `gate_up_proj`
     """
 
     def __init__(

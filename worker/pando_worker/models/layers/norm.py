@@ -6,10 +6,10 @@ from pando_worker.models.build import Build
 
 
 class RMSNorm(nn.Module):
-    """Over the last dimension, of `size`.
+    """Normalises the last dimension, of `size`.
 
     Args:
-        offset: as in Gemma, whose weights are distances from one
+        offset: add 1 to the weights, as in Gemma
     """
 
     def __init__(self, build: Build, size: int, eps: float, *, offset: bool = False) -> None:
@@ -23,7 +23,7 @@ class RMSNorm(nn.Module):
         return self._ops.rms_norm(x, self.weight, self._eps, self._offset)
 
     def after_sum(self, x: Tensor, added: Tensor | None) -> tuple[Tensor, Tensor]:
-        """x + added and its norm, of [num_tokens, size]; neither may be used any more."""
+        """x + added and its norm, [num_tokens, size] each. May overwrite x and added."""
         if added is None:
             return x, self(x)
         return self._ops.add_rms_norm(x, added, self.weight, self._eps, self._offset)

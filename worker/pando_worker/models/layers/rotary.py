@@ -1,4 +1,4 @@
-"""Rotary positions (RoFormer, arXiv:2104.09864) with the scalings for longer contexts."""
+"""Rotary positions (RoFormer, arXiv:2104.09864), with scaling for longer contexts."""
 
 import math
 from typing import NamedTuple
@@ -29,7 +29,7 @@ class Rotation(NamedTuple):
     def apply(self, x: Tensor) -> Tensor:
         """Rotate the first `rotary_dim` dimensions of `x`, [num_tokens, heads, head_dim].
 
-        Of them, dimension i pairs with i + rotary_dim / 2.
+        Dimension i is paired with i + rotary_dim / 2.
         """
         if self.dim < x.shape[-1]:
             return torch.cat((self.apply(x[..., : self.dim]), x[..., self.dim :]), dim=-1)
@@ -37,21 +37,21 @@ class Rotation(NamedTuple):
 
 
 class RotaryEmbedding:
-    """Makes the rotation of a step's tokens.
+    """Computes the rotation of a step's tokens.
 
-    Angles are computed once a step for all layers. A table of them would cost as much memory as
-    thousands of KV tokens where the context is long, and saves some 10 µs a step.
+    Angles are computed once per step for all layers. A table would save about 10 µs per step, but
+    with a long context it takes as much memory as thousands of KV tokens.
 
     Args:
-        rotary_dim: dimensions of a head that rotate, the first ones
+        rotary_dim: how many leading dimensions of a head are rotated
 
     Raises:
-        BrokenCheckpoint: they are odd, or the scaling has factors for another number of them.
+        BrokenCheckpoint: the number is odd, or does not match the scaling's factors.
     """
 
     def __init__(self, build: Build, rope: Rope, rotary_dim: int) -> None:
         if rotary_dim % 2:
-            raise BrokenCheckpoint(f"an odd number of rotary dimensions a head: {rotary_dim}")
+            raise BrokenCheckpoint(f"the number of rotary dimensions per head is odd: {rotary_dim}")
         frequencies, self._scale = _frequencies(rope, rotary_dim, build.context_length)
         self._frequencies = frequencies.to(build.device)  # float32, [rotary_dim / 2]
         self._dtype = build.dtype
@@ -64,7 +64,7 @@ class RotaryEmbedding:
 
 
 def _frequencies(rope: Rope, dim: int, context_length: int) -> tuple[Tensor, float]:
-    """Radians a position, [dim / 2], and the factor on cosine and sine."""
+    """Radians per position, [dim / 2], and the factor on cosine and sine."""
     exponents = torch.arange(0, dim, 2, device="cpu", dtype=torch.float32) / dim
     plain = 1.0 / rope.rope_theta**exponents
     match rope:
@@ -81,10 +81,10 @@ def _frequencies(rope: Rope, dim: int, context_length: int) -> tuple[Tensor, flo
 
 
 def _llama3(rope: Llama3Rope, plain: Tensor) -> Tensor:
-    """Llama 3.1: slow frequencies divided by `factor`, fast ones kept, between them a blend.
+    """Llama 3.1: slow frequencies are divided by `factor`, fast ones are kept, others are blended.
 
-    The weight of the plain frequency is where its turns within the original context lie between
-    `low_freq_factor` and `high_freq_factor`.
+    The weight of the plain frequency is the position of its turns within the original context
+    between `low_freq_factor` and `high_freq_factor`.
     """
     turns = rope.original_max_position_embeddings * plain / (2 * math.pi)
     low, high = rope.low_freq_factor, rope.high_freq_factor
@@ -93,10 +93,11 @@ def _llama3(rope: Llama3Rope, plain: Tensor) -> Tensor:
 
 
 def _yarn(rope: YarnRope, plain: Tensor, dim: int) -> Tensor:
-    """YaRN (arXiv:2309.00071), section 3.2: as above, with the blend linear in the dimension."""
+    """YaRN (arXiv:2309.00071), section 3.2: as in Llama 3.1, with a blend linear in the
+    dimension."""
 
     def dimension(turns: float) -> float:
-        """Where a frequency makes so many turns within the original context."""
+        """The dimension whose frequency makes this many turns within the original context."""
         wavelength = rope.original_max_position_embeddings / (turns * 2 * math.pi)
         return dim * math.log(wavelength) / (2 * math.log(rope.rope_theta))
 
@@ -111,7 +112,7 @@ def _yarn(rope: YarnRope, plain: Tensor, dim: int) -> Tensor:
 
 
 def _yarn_scale(rope: YarnRope) -> float:
-    """The square root of YaRN's attention temperature (section 3.4), DeepSeek's form included."""
+    """The square root of YaRN's attention temperature (section 3.4), including DeepSeek's form."""
     if rope.attention_factor is not None:
         return rope.attention_factor
     log = math.log(max(rope.factor, 1.0))
@@ -121,18 +122,18 @@ def _yarn_scale(rope: YarnRope) -> float:
 
 
 def _long(rope: LongRope, plain: Tensor, context_length: int) -> Tensor:
-    """LongRoPE (arXiv:2402.13753): each frequency divided by its own factor.
+    """LongRoPE (arXiv:2402.13753): each frequency is divided by its own factor.
 
-    There are two sets of factors. transformers takes the long ones as soon as a sequence is longer
-    than the original context; cached keys would then be of the other set. So the longest sequence
-    that is served decides for all, as in vLLM.
+    There are two sets of factors. transformers switches to the long ones when a sequence exceeds
+    the original context, but its cached keys would still have the short ones. So, as in vLLM, the
+    longest sequence that is served decides for all.
     """
     is_long = context_length > rope.original_max_position_embeddings
     name, factors = (
         ("long_factor", rope.long_factor) if is_long else ("short_factor", rope.short_factor)
     )
     if len(factors) != len(plain):
-        raise BrokenCheckpoint(f"rope has {len(factors)} values of {name}, not {len(plain)}")
+        raise BrokenCheckpoint(f"rope has {len(factors)} values in {name}, not {len(plain)}")
     return plain / torch.tensor(factors, device="cpu", dtype=torch.float32)
 
 

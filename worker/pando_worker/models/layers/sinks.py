@@ -1,4 +1,5 @@
-"""Attention sinks: what a head may attend to instead of any token (arXiv:2309.17453, GPT-OSS)."""
+"""Attention sinks: a head may attend to its sink instead of any token (arXiv:2309.17453,
+GPT-OSS)."""
 
 from collections.abc import Iterator
 
@@ -8,11 +9,11 @@ from pando_worker.models.build import Build, Fill
 
 
 class Sinks(nn.Module):
-    """One score a head, which stands beside those of the keys and has no value.
+    """One score per head that joins the softmax beside the keys' scores and has no value.
 
     Args:
-        heads: of the layer
-        mine: those of this rank
+        heads: number of heads of the layer
+        mine: this rank's heads
 
     Attributes:
         scores: [this rank's heads]

@@ -1,4 +1,4 @@
-"""Embedding and output head: tables with a row a token, each rank holding a range of the rows."""
+"""Embedding and output head: tables with one row per token; each rank holds a range of the rows."""
 
 from collections.abc import Iterator
 
@@ -9,9 +9,9 @@ from pando_worker.models.layers.weight import PlainWeight, Table
 
 
 class VocabularyTable(nn.Module):
-    """Both the embedding and the head, which some models share.
+    """The embedding or the head; some models share one table for both.
 
-    Any vocabulary can be split: the last rank has rows that stand for no token where need be.
+    Any vocabulary can be split: if necessary the last rank has padding rows without a token.
 
     Args:
         name: in the checkpoint

@@ -1,7 +1,7 @@
 """The weights of linear layers and tables, as floating-point numbers or as small integers.
 
-Layers are made with plain weights. Before memory is taken for these, the loader may exchange some:
-it knows what the checkpoint has (loading/quantize.py).
+Layers are created with plain weights. Before memory is allocated, the loader, which knows the
+checkpoint, may replace some of them (loading/quantize.py).
 """
 
 from collections.abc import Sequence
@@ -26,12 +26,12 @@ class Weight(Protocol):
         ...
 
     def part(self, rows: slice) -> Tensor | Packed:
-        """What a checkpoint's tensor of these rows fills."""
+        """The memory for these rows, which a tensor of the checkpoint fills."""
         ...
 
 
 class Table(Weight, Protocol):
-    """One whose rows are looked up, too; one tensor of the checkpoint."""
+    """A weight whose rows can also be looked up; it is one tensor of the checkpoint."""
 
     def rows(self, ids: Tensor) -> Tensor:
         """[num_tokens, inputs]"""
@@ -58,7 +58,7 @@ class PlainWeight(nn.Module):
 
 
 class GroupedWeight(nn.Module):
-    """Integers in groups. Products quantize their input, too (`Ops.grouped_linear`)."""
+    """Grouped integers. Products also quantize their input (`Ops.grouped_linear`)."""
 
     def __init__(self, ops: Ops, grouping: Grouping, outputs: int, inputs: int) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class GroupedWeight(nn.Module):
 
 
 class StackedWeight(nn.Module):
-    """Weights of the same input whose outputs lie side by side."""
+    """Weights with the same input; their outputs are concatenated."""
 
     def __init__(self, parts: Sequence[PlainWeight | GroupedWeight]) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class StackedWeight(nn.Module):
 
 
 class _Part:
-    """Rows of a matrix in groups, from `first` on."""
+    """The rows of a grouped matrix from `first` on."""
 
     def __init__(self, groups: Groups, first: int) -> None:
         self._groups = groups

@@ -1,14 +1,14 @@
-"""Decoders of the transformers library over our paged pool, where there is no file for a family.
+"""Runs decoders of the transformers library over our paged pool, for families without code here.
 
 Read in this order:
     model.py      the model
-    admission.py  which ones are tried
-    probe.py      finds their attention layers
-    interface.py  the function that they call for attention
-    masks.py      what their masks let a token see
-    rotary.py     rotary frequencies by the longest position
+    admission.py  which models are tried
+    probe.py      finds a model's attention layers
+    interface.py  the function that models call for attention
+    masks.py      which tokens a model's mask allows
+    rotary.py     rotary frequencies for the longest position
     head.py       the output head
-    proof.py      before it serves, its own attention judges ours
+    proof.py      compares our attention with the model's own before it serves
 
 Imports `attention`.
 """

@@ -1,4 +1,4 @@
-"""Which models are tried through transformers: what their config and class say before any probe."""
+"""Which models are tried through transformers, judged by config and class before any probe."""
 
 from pathlib import Path
 from typing import Any
@@ -9,30 +9,30 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from pando_worker.models.errors import BrokenCheckpoint, UnsupportedModel
 
-# Layers that attend to earlier tokens; others keep a state that is not in the KV pool.
+# Layer types that attend to earlier tokens; others keep a state outside the KV pool.
 _ATTENTION = ("full_attention", "sliding_attention", "chunked_attention", "attention")
 
 
 def admitted(path: Path, architecture: str) -> tuple[Any, Any]:
-    """The config, as transformers reads `path`, and the class of the model. Only code of the
-    library is run, never a repository's.
+    """The config, as transformers reads `path`, and the model's class. Runs only code of the
+    library, never of a repository.
 
     Raises:
-        UnsupportedModel: transformers has no such decoder, or it is of a kind that is not served.
+        UnsupportedModel: transformers has no such decoder, or this kind is not supported.
         BrokenCheckpoint: transformers cannot read it.
     """
     try:
         config = AutoConfig.from_pretrained(path.parent, local_files_only=True)
     except KeyError as error:
         raise UnsupportedModel(f"transformers does not know {architecture}: {error}") from error
-    except Exception as error:  # configs check their fields in all ways
+    except Exception as error:  # configs raise all kinds of errors for bad fields
         raise BrokenCheckpoint(f"transformers cannot read {path}: {error}") from error
     model_type = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
-    # A name that transformers lacks may be that of a repository's own code for the same model.
+    # If transformers lacks the name, it may be a repository's own code for the same model.
     name = getattr(model_type, "__name__", None)
     is_other = name != architecture and hasattr(transformers, architecture)
     if model_type is None or is_other:
-        raise UnsupportedModel(f"{architecture} is no decoder of a language model there")
+        raise UnsupportedModel(f"{architecture} is not a language model's decoder in transformers")
     if reason := _refusal(config, model_type):
         raise UnsupportedModel(reason)
     return config, model_type
@@ -44,10 +44,10 @@ def _refusal(config: Any, model_type: Any) -> str | None:
     if config.get_text_config(decoder=True) is not config:
         return "it has parts for more than text"
     if model_type._is_stateful:
-        return "its layers keep a state (linear attention, state space), which is no KV cache"
+        return "its layers keep a state (linear attention, state space) instead of a KV cache"
     kinds = dict.fromkeys(getattr(config, "layer_types", None) or ())
     if other := [kind for kind in kinds if kind not in _ATTENTION]:
-        return f"it has layers of the type {', '.join(other)}, which are no attention"
+        return f"it has layers of type {', '.join(other)}, which are not attention"
     if getattr(config, "quantization_config", None) is not None:
         return "its weights are quantized"
     return None

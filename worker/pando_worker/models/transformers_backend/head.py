@@ -1,7 +1,7 @@
-"""The output head of a model of transformers, apart from its decoder.
+"""The output head of a transformers model, without its decoder.
 
-What lies between hidden states and logits, as soft caps and scales, differs from family to family
-and is written in the family's `forward`. So that runs, with a decoder that gives what it is given.
+The computation between hidden states and logits, such as soft caps and scales, differs by family
+and is part of the family's `forward`. So `forward` runs, with a decoder that returns its input.
 """
 
 import copy
@@ -11,20 +11,20 @@ from torch import Tensor, nn
 
 
 class Head:
-    """Shares the modules of `model`, but for the decoder."""
+    """Shares the modules of `model`, except the decoder."""
 
     def __init__(self, model: Any) -> None:
         self._model = copy.copy(model)
         self._model._modules = model._modules | {model.base_model_prefix: _GivenStates()}
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Of final hidden states [n, hidden_size]; float32 [n, vocabulary of the head]."""
+        """Logits of final hidden states [n, hidden_size]: float32 [n, size of the head]."""
         logits: Tensor = self._model(inputs_embeds=hidden[None], use_cache=False).logits
         return logits[0].float()
 
 
 class _Outputs:
-    """Of a decoder: hidden states, and nothing of all else that one may have."""
+    """A decoder's outputs: hidden states, and None for everything else."""
 
     def __init__(self, hidden: Tensor) -> None:
         self.last_hidden_state = hidden
@@ -39,7 +39,7 @@ class _Outputs:
 class _GivenStates(nn.Module):
     @property
     def decoder(self) -> "_GivenStates":
-        """What some families call in place of the whole."""
+        """Some families call this instead of the whole model."""
         return self
 
     def forward(self, *_: Any, inputs_embeds: Tensor, **__: Any) -> _Outputs:

@@ -1,8 +1,8 @@
-"""The border to transformers: the function that its models call for attention.
+"""The function that transformers' models call for attention.
 
-`AttentionInterface` names a function that each attention module of a model calls in place of its
-own. Ours finds its layer, and the backend of the step, on the module, so it keeps no state. No mask
-function has the name, so that transformers makes no masks: the backend knows what a token sees.
+`AttentionInterface` registers a function that each attention module of a model calls instead of its
+own. Ours reads its layer and the step's backend from the module, so it keeps no state. No mask
+function is registered under the name, so transformers makes no masks: the backend applies them.
 """
 
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ SERVING = "pando"
 
 
 class AttentionStep:
-    """What the attention modules of a model share: the backend, planned for the current batch."""
+    """State that a model's attention modules share: the backend, planned for the current batch."""
 
     backend: AttentionBackend
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What an attention module of transformers has of ours, as its attribute `pando_site`."""
+    """Our data on an attention module of transformers, in its attribute `pando_site`."""
 
     layer: AttentionLayer
     step: AttentionStep
@@ -33,15 +33,15 @@ class Site:
 def paged_attention(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: None, **_: Any
 ) -> tuple[Tensor, None]:
-    """Of a step's tokens, one after the other.
+    """Attention for the tokens of a step, concatenated.
 
-    What the other arguments say is in the layer: the probe has read them there.
+    The other arguments are ignored: the probe has already read them into the layer.
 
     Args:
         query, key, value: [1, heads or kv_heads, num_tokens, head_dim or v_head_dim]
 
     Returns:
-        [1, num_tokens, heads, v_head_dim], and no weights
+        [1, num_tokens, heads, v_head_dim], and None for the weights
     """
     site: Site = module.pando_site
     q, k, v = (x[0].transpose(0, 1).contiguous() for x in (query, key, value))

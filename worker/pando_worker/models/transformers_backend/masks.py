@@ -1,8 +1,8 @@
-"""What a model's masks let a token see: everything before it, a window, or what we cannot serve.
+"""Which tokens a model's mask allows: all earlier ones, a window, or something we cannot serve.
 
-transformers makes a mask from a function of (batch, head, query position, key position). It says
-what is meant wherever one asks, also where a short run would not show it: here it is asked at the
-positions where masks begin and end.
+transformers makes a mask from a function of (batch, head, query position, key position). The
+function can be evaluated at any position, even one that a short run would not reach. Here it is
+evaluated at the positions where masks can begin and end.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -20,20 +20,20 @@ MaskFunction = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 def window_of(
     mask: MaskFunction, windows: Sequence[int | None], lengths: Iterable[int], context_length: int
 ) -> int | None:
-    """Which of `windows` the mask is, None being all earlier tokens.
+    """The one of `windows` that the mask equals; None stands for all earlier tokens.
 
     Args:
-        lengths: that may matter in the mask: the integers of the model's config
+        lengths: lengths that may occur in the mask: the integers of the model's config
 
     Raises:
-        UnsupportedModel: it is none of them.
+        UnsupportedModel: the mask equals none of them.
     """
     points = torch.from_numpy(_points(lengths, context_length))
     query, key = points[:, None], points[None, :]
     zero = torch.zeros((), dtype=torch.int64)
     try:
         seen = mask(zero, zero, query, key).broadcast_to(len(points), len(points))
-    except RuntimeError as error:  # it has tensors of the probe, of which none has numbers
+    except RuntimeError as error:  # it uses the probe's tensors, which have no values
         raise UnsupportedModel("its mask depends on more than positions") from error
     for window in windows:
         allowed = key <= query
@@ -43,11 +43,11 @@ def window_of(
             return window
     if (seen & (key > query)).any():
         raise UnsupportedModel("its attention is not causal: tokens see later ones")
-    raise UnsupportedModel("tokens see neither all earlier ones nor a sliding window of them")
+    raise UnsupportedModel("its tokens see neither all earlier ones nor a sliding window of them")
 
 
 def _points(lengths: Iterable[int], context_length: int) -> NDArray[np.int64]:
-    """Positions at multiples of each length, and each length after some others; ascending."""
+    """Positions near multiples of each length, and each length after some others; ascending."""
     known = np.array([n for n in {*lengths} if 1 < n < context_length], dtype=np.int64)
     some = np.random.default_rng(0).integers(0, context_length, 16)
     borders = np.concatenate(

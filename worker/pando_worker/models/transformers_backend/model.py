@@ -1,9 +1,9 @@
 """`TransformersCausalLM`: any decoder of the transformers library, over our paged pool.
 
-The library's modules compute all but attention, which they ask for through its attention
-interface. Whether this works for a model is found out before it serves, in three steps: what its
-config and class say (`admission`), what it asks of attention when it runs without numbers
-(`probe`), and whether a few tokens come out as without us (`proof`).
+The library's modules compute everything except attention, which they call through its attention
+interface. Before a model serves, three steps check that this works: its config and class
+(`admission`), its calls to attention in a run without values (`probe`), and a comparison of a few
+tokens with the unmodified model (`proof`).
 """
 
 import logging
@@ -32,10 +32,10 @@ log = logging.getLogger("pando.worker.models")
 
 
 class TransformersCausalLM(nn.Module):
-    """As `layers.causal_lm.CausalLM`, on one rank."""
+    """Like `layers.causal_lm.CausalLM`, on one rank."""
 
     def __init__(self, config: ModelConfig, dtype: torch.dtype, context_length: int) -> None:
-        """Without memory for parameters.
+        """Creates the model without memory for parameters.
 
         Raises:
             UnsupportedModel: transformers lacks it, or its attention cannot be served from pages.
@@ -68,15 +68,15 @@ class TransformersCausalLM(nn.Module):
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
-        """Of final hidden states [n, hidden_size]; float32 [n, vocab_size]."""
+        """Logits of final hidden states [n, hidden_size]: float32 [n, vocab_size]."""
         return self._head.logits(hidden)[:, : self._config.vocab_size]
 
     def load(self, model_dir: Path, device: torch.device) -> None:
-        """Read the weights, which transformers renames and merges where its modules want that.
+        """Read the weights; transformers renames and merges them as its modules require.
 
         Raises:
-            BrokenCheckpoint: they cannot be read or are not those of the config.
-            UnsupportedModel: with them, our attention and the model's own do not agree.
+            BrokenCheckpoint: they cannot be read or do not match the config.
+            UnsupportedModel: our attention and the model's own give different results.
         """
         self._model = self._loaded(model_dir).to(device)
         self._head = Head(self._model)
@@ -101,13 +101,13 @@ class TransformersCausalLM(nn.Module):
                 model = self._model_type._from_config(
                     config, dtype=self._dtype, attn_implementation=PROBING
                 ).eval()
-            # The only implementation of experts that asks for no numbers.
+            # The only implementation of experts that does not read values.
             model.set_experts_implementation("batched_mm")
             pin_frequencies(model, self._context_length)
             found = probe.run(model, config.num_hidden_layers)
         except UnsupportedModel:
             raise
-        except Exception as error:  # whatever the library's modules do
+        except Exception as error:  # the library's modules may raise anything
             if isinstance(error, KeyError) and PROBING in str(error):
                 reason = "its attention does not go through the attention interface"
             else:
@@ -127,7 +127,7 @@ class TransformersCausalLM(nn.Module):
                 local_files_only=True,
                 output_loading_info=True,
             )
-        except Exception as error:  # of files, formats and shapes
+        except Exception as error:  # errors of files, formats and shapes
             raise BrokenCheckpoint(f"transformers cannot load {model_dir}: {error}") from error
         absent = () if self._config.has_head else ("lm_head.weight",)
         missing = [name for name in report["missing_keys"] if name not in absent]
@@ -146,7 +146,7 @@ class TransformersCausalLM(nn.Module):
 
 @contextmanager
 def _refusals(config: ModelConfig) -> Iterator[None]:
-    """Says of what a refusal speaks."""
+    """Adds the model's path and architecture to a refusal."""
     try:
         yield
     except UnsupportedModel as reason:

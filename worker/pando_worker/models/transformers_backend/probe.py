@@ -1,7 +1,7 @@
-"""Finds a model's attention layers by running it on "meta": shapes flow through, numbers do not.
+"""Finds a model's attention layers by running it on "meta", with shapes but without values.
 
-So all that the KV pool is made for is known before a weight is read, and a model whose attention a
-paged pool cannot serve is refused with the reason.
+So the KV pool's layers are known before any weight is read, and a model whose attention a paged
+pool cannot serve is refused with the reason.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from pando_worker.models.transformers_backend.masks import MaskFunction, window_
 PROBING = "pando_probe"
 
 _TOKENS = 8
-# Arguments that say nothing of the scores. Dropout is there, too, but not in evaluation.
+# Arguments that do not affect the scores. Dropout is among them, as it is inactive in evaluation.
 _WITHOUT_EFFECT = {"position_ids", "cache_position", "use_cache", "output_attentions", "dropout"}
 
 
@@ -29,7 +29,7 @@ class Found:
 
     module: str  # its name in the model
     layer: AttentionLayer  # without its sinks
-    sinks: str | None  # the parameter that has them
+    sinks: str | None  # name of their parameter
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,10 @@ class _Call:
 
 
 class Probe:
-    """In place of attention and masks in models that are made for `PROBING`: one after the other.
+    """Replaces attention and masks in models created for `PROBING`, one model at a time.
 
     Args:
-        lengths: that may matter in masks
+        lengths: lengths that may occur in masks
     """
 
     def __init__(self, dtype: torch.dtype, context_length: int, lengths: list[int]) -> None:
@@ -60,17 +60,17 @@ class Probe:
 
     @torch.inference_mode()
     def run(self, model: Any, layers: int) -> list[Found]:
-        """The attention layers of a model on "meta", which is said to have so many.
+        """The attention layers of a model on "meta"; `layers` is their number by the config.
 
         Raises:
-            UnsupportedModel: one of them is not what a paged pool can serve.
+            UnsupportedModel: a paged pool cannot serve one of them.
         """
         self._calls.clear()
         self._masks.clear()
         with torch.device("meta"):
             ids = torch.zeros(1, _TOKENS, dtype=torch.int64)
-            # With a mask given, transformers does not look for borders of packed sequences in the
-            # positions, which have no values here.
+            # Without a mask, transformers would search the positions, which have no values here,
+            # for borders of packed sequences.
             ones = torch.ones_like(ids)
             positions = torch.arange(_TOKENS)[None]
             model.base_model(
@@ -100,7 +100,7 @@ class Probe:
     def _mask(
         self, *, q_length: int, kv_length: int, mask_function: MaskFunction, **_: Any
     ) -> Tensor:
-        """A tensor of the mask's shape, which is known again when attention gets it."""
+        """A tensor of the mask's shape that identifies the mask when attention receives it."""
         mask = torch.empty(1, 1, q_length, kv_length, dtype=self._dtype, device="meta")
         self._masks.append((mask, mask_function))
         return mask
@@ -124,9 +124,9 @@ class Probe:
         if not arguments.pop("is_causal", True):
             raise UnsupportedModel(f"{name} is not causal")
         if unknown := sorted(arguments.keys() - _WITHOUT_EFFECT):
-            raise UnsupportedModel(f"{name} gives attention the arguments {', '.join(unknown)}")
+            raise UnsupportedModel(f"{name} calls attention with arguments {', '.join(unknown)}")
         if sinks is not None and id(sinks) not in parameters:
-            raise UnsupportedModel(f"{name} has sinks that are no parameter")
+            raise UnsupportedModel(f"{name} has sinks that are not a parameter")
         heads, kv_heads, head_dim, v_head_dim = self._shape(call, name)
         return Found(
             module=name,
@@ -155,14 +155,14 @@ class Probe:
         if heads % kv_heads or key[3] != query[3]:
             raise UnsupportedModel(f"{name} has queries {list(query)} and keys {list(key)}")
         if {call.query.dtype, call.key.dtype, call.value.dtype} != {self._dtype}:
-            raise UnsupportedModel(f"{name} computes in another type than {self._dtype}")
+            raise UnsupportedModel(f"{name} does not compute in {self._dtype}")
         return heads, kv_heads, query[3], value[3]
 
     def _window(self, call: _Call, name: str, window: int | None) -> int | None:
-        """What the mask says: the argument says it to other implementations."""
+        """The window, read from the mask; `window` is the argument for other implementations."""
         known = [mask for tensor, mask in self._masks if tensor is call.mask]
         if not known:
-            raise UnsupportedModel(f"{name} has a mask of its own making, or none")
+            raise UnsupportedModel(f"{name} has a custom mask or none")
         try:
             return window_of(known[0], [window, None], self._lengths, self._context_length)
         except UnsupportedModel as reason:

@@ -1,9 +1,9 @@
-"""Before a model of transformers serves, its own attention has the last word on ours.
+"""Compares our attention with the model's own before a transformers model serves.
 
-A few random tokens run through the loaded model twice: as transformers does it, each sequence alone
-and at once, with the model's own attention; and as we do it, two sequences packed and in chunks
-over a paged pool. What mixes tokens where no probe sees it, between neighbours of a batch or over a
-state that is not in the pool, comes to light here.
+A few random tokens run through the loaded model twice: each sequence alone and in one piece with
+the model's own attention, then two sequences packed and in chunks over a paged pool. This detects
+mixing of tokens that the probe cannot see: between neighbours in a batch, or through a state
+outside the pool.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ from pando_worker.models.errors import UnsupportedModel
 
 Ours = Callable[[Tensor, Tensor, TorchAttention], Tensor]
 
-# How far rounding may take logits, relative to how much these vary from token to token.
+# Allowed rounding error of logits, relative to their variation between tokens.
 TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.05, torch.bfloat16: 0.2}
 
 # New tokens of the two sequences in each step: packed prefills, a chunk beside a decode, ...
@@ -31,12 +31,12 @@ _PAGE_TABLE = np.random.default_rng(0).permutation(12).reshape(2, 6).astype(np.i
 
 
 def prove(model: Any, ours: Ours, pool: TokenToKVPool, vocab_size: int) -> None:
-    """Compare a model whose weights are loaded with what we make of it.
+    """Compare a loaded model with our way of running it.
 
     Args:
-        model: as transformers has it
-        ours: gives logits [num_tokens, vocab_size] of ids and positions [num_tokens]
-        pool: of `PROOF_SLOTS`
+        model: transformers' own
+        ours: returns logits [num_tokens, vocab_size] for ids and positions [num_tokens]
+        pool: with `PROOF_SLOTS` slots
 
     Raises:
         UnsupportedModel: they differ.
@@ -57,10 +57,10 @@ def prove(model: Any, ours: Ours, pool: TokenToKVPool, vocab_size: int) -> None:
         _difference(torch.cat(part), truth) for part, truth in zip(parts, expected, strict=True)
     )
     limit = TOLERANCE[model.dtype]
-    if not difference < limit:  # nor where it is not a number
+    if not difference < limit:  # written so that NaN fails
         raise UnsupportedModel(
-            "in chunks beside another sequence it gives other logits than alone, by"
-            f" {difference:.2g} of what they vary by between tokens (limit {limit})"
+            "its logits differ between a run in chunks beside another sequence and a run alone, by"
+            f" {difference:.2g} of their variation between tokens (limit {limit})"
         )
 
 
@@ -68,7 +68,7 @@ PROOF_SLOTS = _PAGE_TABLE.size * _PAGE_SIZE
 
 
 def _library_logits(model: Any, rows: list[Int64]) -> list[Tensor]:
-    """After each token of each row, from the model's own attention."""
+    """Logits after each token of each row, with the model's own attention."""
     serving = model.config._attn_implementation
     model.set_attn_implementation("eager")
     with torch.inference_mode():
@@ -79,7 +79,8 @@ def _library_logits(model: Any, rows: list[Int64]) -> list[Tensor]:
 
 
 def _difference(ours: Tensor, truth: Tensor) -> float:
-    """Relative to how the logits vary between tokens, since much of them is the same for all."""
+    """The difference relative to the logits' variation between tokens, as they share a large
+    part."""
     return float((ours - truth).norm() / (truth - truth.mean(dim=0)).norm())
 
 

@@ -1,7 +1,7 @@
-"""Rotary frequencies that transformers chooses by the longest position of each call.
+"""Fixes rotary frequencies that transformers would choose by the longest position of each call.
 
-That would rotate the same token differently from step to step, while its key is cached as it was
-rotated first. So the longest sequence that is served decides for all, as in our own layers.
+Otherwise the same token would be rotated differently in different steps, while its cached key has
+the first rotation. So the longest sequence that is served decides for all, as in our own layers.
 """
 
 from typing import Any
@@ -12,9 +12,9 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 
 def pin_frequencies(model: nn.Module, context_length: int) -> None:
-    """Keep the frequencies of a model as they are now, or as its longest sequences need them.
+    """Fix a model's frequencies to the current ones, or to those that its longest sequences need.
 
-    `dynamic` scaling begins beyond `max_position_embeddings`, which no sequence exceeds here.
+    `dynamic` scaling starts beyond `max_position_embeddings`, which no sequence exceeds here.
     """
     for module in model.modules():
         kinds = getattr(module, "rope_type", None)
@@ -27,7 +27,7 @@ def pin_frequencies(model: nn.Module, context_length: int) -> None:
 
 @torch.no_grad()
 def _pinned(module: Any, kind: str, layer_type: str | None, context_length: int) -> str:
-    """A type of the same frequencies that transformers leaves alone."""
+    """A rope type with the same frequencies that transformers does not update."""
     if kind == "longrope":
         parameters = module.config.rope_parameters
         original = (parameters[layer_type] if layer_type else parameters)[
