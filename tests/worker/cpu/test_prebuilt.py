@@ -1,4 +1,4 @@
-"""Without a compiler the kernels built beforehand are used, the best that the processor has."""
+"""Without a compiler the best prebuilt kernels for the processor are used."""
 
 import os
 import platform
@@ -63,7 +63,7 @@ def test_the_best_kind_that_the_processor_knows_is_taken(
 def test_a_library_of_other_sources_is_not_taken(libraries: Path) -> None:
     for path in list(libraries.iterdir()):
         path.rename(path.with_name(path.name.replace(".so", "0.so")))
-    with pytest.raises(KernelsUnavailable, match=r"no C\+\+ compiler .*none built beforehand"):
+    with pytest.raises(KernelsUnavailable, match=r"no C\+\+ compiler .*no prebuilt library"):
         load_kernels()
 
 

@@ -123,7 +123,7 @@ def test_windows_that_hide_nothing_leave_all_layers_in_one_pool() -> None:
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({}, "1 layers with windows up to 6 hold 2048 tokens and release what is behind"),
+        ({}, "1 layers with windows up to 6 hold 2048 tokens and release older ones"),
         ({"window_ratio": 1}, None),
         ({"context_length": 6}, None),
         (

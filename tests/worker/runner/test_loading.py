@@ -97,7 +97,7 @@ def test_dummy_weights_are_not_those_of_the_files(model_dir: Path) -> None:
     for mine, theirs in zip(files.model.parameters(), dummy.model.parameters(), strict=True):
         assert mine.shape == theirs.shape
         assert mine.dim() == 1 or not torch.equal(mine, theirs)
-    with pytest.raises(UnsupportedModel, match="not for what runs through transformers"):
+    with pytest.raises(UnsupportedModel, match="does not support models of transformers"):
         load(model_dir, load_format="dummy", model_impl="transformers")
 
 

@@ -1,4 +1,4 @@
-"""`CpuAttention`: attention straight from the paged pool, nothing gathered."""
+"""`CpuAttention`: attention that reads the paged pool directly, without gathering keys."""
 
 import numpy as np
 import torch
@@ -14,8 +14,8 @@ class CpuAttention:
     """An `AttentionBackend` for float32, over a pool of float32 or bfloat16, in C++.
 
     Attributes:
-        kernels, threads: by which it runs
-        kinds: whether layers release pages behind their windows, each value that occurs
+        kernels, threads: used to run it
+        kinds: for the layers, each occurring value of "releases pages behind its window"
     """
 
     def __init__(self, kernels: Kernels, pool: TokenToKVPool, threads: int) -> None:
@@ -36,8 +36,8 @@ class CpuAttention:
         extends: Tensor,
         page_size: int,
     ) -> None:
-        """As `plan`, on a batch's `seq_lens` and `extend_lens`, and its `page_numbers` for each of
-        the `kinds`; their values may change later."""
+        """Like `plan`, from a batch's `seq_lens`, `extend_lens` and `page_numbers` for each of
+        `kinds`. Their values may change later."""
         self._numbers, self._lengths, self._extends = numbers, lengths, extends
         self._page_size = page_size
 
@@ -89,6 +89,7 @@ def _tensors(batch: ForwardBatch, released: bool) -> tuple[Tensor, Tensor]:
 
 
 def _token_rows(x: Tensor) -> Tensor:
-    """`x`, [num_tokens, heads, width], with each token's heads side by side; rows may be apart."""
+    """`x`, [num_tokens, heads, width], with each token's heads contiguous; rows may have a
+    stride."""
     dense = x.stride(2) == 1 and (x.shape[1] == 1 or x.stride(1) == x.shape[2])
     return x if dense else x.contiguous()

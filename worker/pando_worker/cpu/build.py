@@ -1,7 +1,7 @@
 """Builds the C++ in `native/` into a library for one kind of processor.
 
-`library.py` builds for the machine it runs on; `prebuilt.py` for kinds of machines, so that images
-need no compiler.
+`library.py` builds for the current machine; `prebuilt.py` builds for kinds of processors, so that
+images need no compiler.
 """
 
 import hashlib
@@ -26,7 +26,8 @@ COMPILE_S = 120
 
 
 class KernelsUnavailable(Exception):  # noqa: N818, a state of the machine and no programming error
-    """No compiler, or it failed, and nothing was built beforehand; the message says which."""
+    """There is no compiler or it failed, and there is no prebuilt library; the message says
+    which."""
 
 
 def find_compiler() -> str | None:
@@ -34,10 +35,10 @@ def find_compiler() -> str | None:
 
 
 def build(compiler: str, path: Path, architecture: str) -> None:
-    """Makes the library at `path`, whole or not at all.
+    """Builds the library at `path`, completely or not at all.
 
     Args:
-        architecture: what `-march` is given
+        architecture: the value of `-march`
 
     Raises:
         KernelsUnavailable
@@ -57,7 +58,7 @@ def build(compiler: str, path: Path, architecture: str) -> None:
 
 
 def fingerprint(*parts: str) -> str:
-    """Of the sources, the flags and what else a library depends on."""
+    """A digest of the sources, the flags and the other given parts that a library depends on."""
     digest = hashlib.sha256()
     for source in sorted(SOURCES.iterdir()):
         digest.update(source.read_bytes())

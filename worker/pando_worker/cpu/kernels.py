@@ -1,4 +1,4 @@
-"""`Kernels`: the library's functions, and a list of their calls where one is wanted."""
+"""`Kernels`: the library's functions, with optional recording of their calls."""
 
 import ctypes
 from collections.abc import Callable
@@ -8,15 +8,15 @@ Call = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 class Kernels:
-    """Functions of kernels.cpp without their prefix; arguments are addresses and numbers."""
+    """The functions of kernels.cpp without their prefix; arguments are addresses and numbers."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
         self.stop_recording()
 
     def record(self, calls: list[Call], threads: int) -> None:
-        """From now on each call is made and put into `calls`, until `stop_recording`. Calls one
-        after the other become one, which `threads` threads make together."""
+        """Make each call and append it to `calls`, until `stop_recording`. Consecutive kernel calls
+        become one entry, which `threads` threads run together."""
         run: _Run | None = None
 
         def recorded(function: Callable[..., Any]) -> Callable[..., None]:
@@ -52,7 +52,7 @@ class Kernels:
 
 
 class _Run:
-    """Kernels that are called one after the other, as one call."""
+    """Consecutive kernel calls as one call."""
 
     def __init__(self, library: ctypes.CDLL, threads: int) -> None:
         self._library, self._threads = library, threads
@@ -62,7 +62,7 @@ class _Run:
         self._library.pando_tape_free(self._tape)
 
     def add(self, function: Callable[..., None], args: tuple[Any, ...]) -> None:
-        """Make a call now, and with all later calls of this run."""
+        """Make a call now, and again in every later call of this run."""
         self._library.pando_record(self._tape)
         try:
             function(*args)

@@ -1,8 +1,8 @@
-"""Loads the C++ kernels: built for this machine, once, where a compiler is, else built beforehand.
+"""Loads the C++ kernels: built once for this machine if there is a compiler, else prebuilt.
 
-What is built here lies in the user's cache directory under a name made of its sources, the compiler
-and the processor's features, so a change of any of them builds it anew. Of workers that start at
-once, one builds it and the others wait.
+The built library is in the user's cache directory. Its name is made from the sources, the compiler
+and the processor's features, so a change of any of them causes a new build. If several workers
+start at the same time, one builds and the others wait.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ from pando_worker.user_cache import cache_directory, one_at_a_time
 
 _P, _N, _F, _I = ctypes.c_void_p, ctypes.c_long, ctypes.c_float, ctypes.c_int
 
-# As in kernels.cpp; only a new tape is returned.
+# As in kernels.cpp; only the function that creates a tape returns a value.
 _SIGNATURES: dict[str, list[type]] = {
     "pando_tape_new": [],
     "pando_tape_free": [_P],
@@ -42,7 +42,7 @@ _SIGNATURES: dict[str, list[type]] = {
 
 
 def load_kernels() -> ctypes.CDLL:
-    """The library, built if need be.
+    """The library, built if necessary.
 
     Raises:
         KernelsUnavailable
@@ -60,7 +60,7 @@ def load_kernels() -> ctypes.CDLL:
 
 
 def library() -> Path:
-    """Where it lies, built if need be.
+    """The library's path, built if necessary.
 
     Raises:
         KernelsUnavailable
@@ -77,7 +77,7 @@ def _built_here() -> Path:
     """Raises KernelsUnavailable."""
     compiler = find_compiler()
     if compiler is None:
-        raise KernelsUnavailable("no C++ compiler (g++, c++ or $CXX), and none built beforehand")
+        raise KernelsUnavailable("no C++ compiler (g++, c++ or $CXX) and no prebuilt library")
     stat = Path(compiler).resolve().stat()
     made_by = f"{compiler} {stat.st_size} {stat.st_mtime_ns}"
     try:

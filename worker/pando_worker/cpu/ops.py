@@ -1,4 +1,4 @@
-"""`CpuOps`: a model's operations by the C++ kernels where those are faster, else by torch."""
+"""`CpuOps`: a model's operations, on the C++ kernels where they are faster, else on torch."""
 
 from collections.abc import Mapping
 
@@ -16,10 +16,10 @@ class CpuOps:
     """`Ops` for float32 on the CPU.
 
     Args:
-        linear_rows: up to so many rows a linear layer runs in the kernel, by the shape of its
-            weight; above in torch. The many rows of a prompt pay for packing the weights, which the
-            kernel does not do.
-        other_rows: the same for shapes that are not there
+        linear_rows: for each shape of a weight, the most rows for which a linear layer runs in the
+            kernel. Above it torch is faster: with the many rows of a prompt, packing the weights,
+            which the kernel does not do, pays off.
+        other_rows: the same for all other shapes
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class CpuOps:
         return self.product(x, weight, bias)
 
     def product(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """`linear` in the kernel: x is [rows, in], and contiguous."""
+        """`linear` in the kernel; x is [rows, in] and contiguous."""
         rows, (width, inner) = len(x), weight.shape
         out = torch.empty(rows, width)
         self._kernels.linear(
@@ -58,7 +58,7 @@ class CpuOps:
         return out
 
     def grouped_linear(self, x: Tensor, weight: Groups, bias: Tensor | None = None) -> Tensor:
-        """Quantizes x, too: to bytes, with a scale for each 32 inputs."""
+        """Also quantizes x, to bytes with one scale per 32 inputs."""
         x = x if x.stride(-1) == 1 else x.contiguous()
         rows, inner = x.shape
         group = weight.grouping.group
@@ -182,7 +182,7 @@ class CpuOps:
 
 
 def _addresses(weight: Groups) -> tuple[int | None, ...]:
-    """As the kernels take a weight: its memory, bits, group, and whether scales are 16 bits."""
+    """A weight as kernel arguments: addresses, bits, group, and whether scales have 16 bits."""
     minimums = weight.minimums
     return (
         weight.values.data_ptr(),

@@ -1,7 +1,7 @@
-"""Libraries built beforehand, for images without a compiler: one for each kind of processor.
+"""Prebuilt libraries for images without a compiler: one for each kind of processor.
 
 `python -m pando_worker.cpu.prebuilt` builds those of this machine's architecture into the package.
-A library has the fingerprint of its sources in its name, so one of other sources is never loaded.
+A library's name has the fingerprint of its sources, so one of other sources is never loaded.
 """
 
 import platform
@@ -31,8 +31,8 @@ _V3 = frozenset(("abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "
 
 _V4_VNNI = _V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512_vnni"}
 
-# The best first. Of AVX-512 the kernels use the products of bytes (VNNI), which x86-64-v4 lacks and
-# this processor was the first to have.
+# The best first. The kernels use AVX-512's byte products (VNNI), which x86-64-v4 lacks; the named
+# processor was the first to have them.
 KINDS = {
     "x86_64": (
         ProcessorKind("cascadelake", _V4_VNNI),

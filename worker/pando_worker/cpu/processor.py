@@ -1,20 +1,20 @@
-"""What this machine's processor is and can do, as far as the system says."""
+"""This machine's processor and its features, as far as the system reports them."""
 
 import platform
 from pathlib import Path
 
-# What `-march=native` looks at, and the name that people know it by.
+# The fields that decide `-march=native`, and the model's name.
 _KEYS = ("vendor_id", "cpu family", "model", "model name", "flags", "Features", "CPU part")
 
 
 def description() -> str:
-    """Equal for equal processors."""
+    """A description that is equal for equal processors."""
     lines = {line for line in _cpuinfo() if line.partition(":")[0].strip() in _KEYS}
     return "\n".join(sorted(lines)) or platform.processor()
 
 
 def features() -> frozenset[str]:
-    """What the first core can do, by Linux's names; empty where the system does not say."""
+    """The first core's features by Linux's names; empty if the system does not report them."""
     for line in _cpuinfo():
         name, _, words = line.partition(":")
         if name.strip() in ("flags", "Features"):

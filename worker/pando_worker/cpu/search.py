@@ -1,4 +1,4 @@
-"""`best_by`: the largest logit of each row by the kernels, in one pass."""
+"""`best_by`: finds the largest logit of each row with the kernels, in one pass."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from pando_worker.cpu.kernels import Kernels
 
 
 def best_by(kernels: Kernels, threads: int) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
-    """A `Best` of the sampler."""
+    """A `Best` for the sampler."""
 
     def best(logits: Tensor) -> tuple[Tensor, Tensor]:
         logits = logits.contiguous()

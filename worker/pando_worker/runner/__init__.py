@@ -3,13 +3,13 @@
 Read in this order:
     model_runner.py  owns the weights and the KV pool
     loading.py       loads both
-    kv/              how large the pool is, on the device and in host memory
-    sampling/        from logits to tokens
-    cpu/             kernels or torch on a CPU
-    cuda/            flashinfer or torch on a GPU, CUDA graphs
-    trial.py         batches that are no request's
-    threaded.py      a runner made asynchronous by a thread
+    kv/              the pool's size on the device and in host memory
+    sampling/        turns logits into tokens
+    cpu/             chooses kernels or torch on a CPU
+    cuda/            chooses flashinfer or torch on a GPU; CUDA graphs
+    trial.py         batches that belong to no request
+    threaded.py      makes a runner asynchronous with a thread
 
-Imports models, attention, memory, `cpu` and `cuda`; knows the scheduler by `batch` and `pools`
-alone.
+Imports models, attention, memory, `cpu` and `cuda`. Shares only `batch` and `pools` with the
+scheduler.
 """

@@ -1,4 +1,4 @@
-"""Loads a model for a runner: its weights, and a KV pool in the memory that these leave."""
+"""Loads a model for a runner: the weights, and a KV pool in the remaining memory."""
 
 import logging
 import time
@@ -52,15 +52,15 @@ class LoadedModel:
     dtype: torch.dtype  # of weights and activations
     model: "CausalLM | TransformersCausalLM"
     weight_bytes: int  # this rank's
-    quantized: bool  # some weights are integers, which only the kernels multiply with
-    ops: ChosenOps  # what the model's layers compute with
+    quantized: bool  # some weights are integers, which need the kernels
+    ops: ChosenOps  # used by the model's layers
     kv_pool: TokenToKVPool
-    capacity_tokens: int  # of the pool, a multiple of the page size; on CUDA it has a page more
+    capacity_tokens: int  # of the pool, a multiple of the page size; on CUDA it has an extra page
 
     def next_logits(
         self, input_ids: Tensor, positions: Tensor, attention: AttentionBackend
     ) -> Tensor:
-        """Logits after every token, float32 [num_tokens, vocab_size]; arguments as the model's."""
+        """Logits after every token, float32 [num_tokens, vocab_size]; arguments as in the model."""
         logits: Tensor = self.model.logits(self.model(input_ids, positions, attention))
         return logits
 
@@ -69,7 +69,7 @@ def load_model(settings: WorkerSettings, group: ParallelGroup) -> LoadedModel:
     """Load this rank's share of the model that the settings name.
 
     Raises:
-        ModelError: it is not found, not supported, broken or does not fit.
+        ModelError: the model is not found, not supported, broken or does not fit.
     """
     started = time.monotonic()
     device = find_device(settings.device, group.rank, group.size)
@@ -131,4 +131,4 @@ def _fill(
     elif isinstance(model, CausalLM):
         fill_at_random(model, device)
     else:
-        raise UnsupportedModel("load_format 'dummy' is not for what runs through transformers")
+        raise UnsupportedModel("load_format 'dummy' does not support models of transformers")

@@ -31,26 +31,26 @@ from pando_worker.tensors.transfer import to_device
 
 
 class TorchModelRunner:
-    """A `ModelRunner` on torch. On the CPU its calls run what they ask for; one thread makes them.
+    """A `ModelRunner` on torch. On the CPU its calls are synchronous. Use it from one thread.
 
     Attributes:
         config: the model's shape
         capacity_tokens: size of the KV pool, a multiple of the page size
         context_length: tokens that a request may have
-        kv_pool: the keys and values, in slots that the scheduler hands out
-        host_pool: those that the host keeps
-        attention: computes attention, but in what `graphs` has recorded
-        graphs: recorded decode steps; None where there are none
+        kv_pool: the keys and values, in slots that the scheduler assigns
+        host_pool: keys and values in host memory
+        attention: computes attention, except in steps recorded in `graphs`
+        graphs: recorded decode steps; None without any
     """
 
     def __init__(self, settings: WorkerSettings, group: ParallelGroup | None = None) -> None:
-        """Load the model, size the pool, and choose by trial what runs best.
+        """Load the model, size the pool, and choose the fastest code by trial.
 
         Args:
-            group: the ranks that share the model; by default there is one.
+            group: the ranks that share the model; by default only this one.
 
         Raises:
-            ModelError: it is not found, not supported, broken or does not fit.
+            ModelError: the model is not found, not supported, broken or does not fit.
         """
         self._group = group or ParallelGroup()
         self._page_size = settings.page_size
@@ -79,7 +79,7 @@ class TorchModelRunner:
 
     @property
     def pools(self) -> Pools:
-        """What a scheduler of this runner has to give out."""
+        """The sizes of the pools that a scheduler allocates from."""
         kv, host = self.kv_pool, self.host_pool
         return Pools(
             weight_bytes=self._weight_bytes,
@@ -121,7 +121,7 @@ class TorchModelRunner:
         return self._head(batch, self._run(batch)) if replayed is None else replayed
 
     def _replay(self, batch: ForwardBatch) -> Tensor | None:
-        """Logits of a batch that has been recorded, as of any other."""
+        """Logits of a batch from a recorded step, like those of any other."""
         if self.graphs is None or batch.scores is not None or batch.pooled is not None:
             return None
         if (logits := self.graphs.run(batch)) is None:
@@ -132,7 +132,7 @@ class TorchModelRunner:
         return logits[to_device(sampled, self._device)]
 
     def _run(self, batch: ForwardBatch) -> Tensor:
-        """Final hidden states, [num_tokens, hidden_size]; keys and values go to the pool."""
+        """Run the model: final hidden states, [num_tokens, hidden_size]. Writes to the KV pool."""
         self.attention.plan(batch)
         hidden: Tensor = self._model(
             self._futures.resolve(batch.input_ids),
@@ -142,9 +142,9 @@ class TorchModelRunner:
         return hidden
 
     def _head(self, batch: ForwardBatch, hidden: Tensor) -> Tensor:
-        """Logits after each row that samples, float32 [num_samples, vocab_size]."""
+        """Logits after each sampled row, float32 [num_samples, vocab_size]."""
         last = np.cumsum(batch.extend_lens, dtype=np.int64)[batch.sample_rows] - 1
-        if not np.array_equal(last, np.arange(len(hidden))):  # they are where all rows decode
+        if not np.array_equal(last, np.arange(len(hidden))):  # equal if all rows decode
             hidden = hidden[to_device(last, self._device)]
         return self._model.logits(hidden)
 
@@ -152,7 +152,7 @@ class TorchModelRunner:
         self, settings: WorkerSettings, loaded: LoadedModel, plain: TorchAttention
     ) -> None:
         page_size, windows = self._page_size, bool(loaded.kv_pool.windowed)
-        recorded = self._group.size == 1  # ranks meet in the middle of a step
+        recorded = self._group.size == 1  # ranks synchronise within a step
         cached = min(page_size, self.context_length) - 1
 
         def decodes(rows: int) -> ForwardBatch:
@@ -185,8 +185,8 @@ class TorchModelRunner:
             self.graphs = DecodeTapes(loaded.next_logits, fast, self._futures, pages)
 
     def _warm_up(self) -> None:
-        """Run one prefill and one decode, so that the first request does not pay for the first use
-        of threads and kernels. They leave rubbish in pages that nobody owns yet."""
+        """Run one prefill and one decode, so that the first request does not pay for starting
+        threads and kernels. They leave garbage in pages that nobody owns yet."""
         page_size = self._page_size
         tokens = min(max(2, page_size), self.context_length, self.capacity_tokens)
         windows = bool(self.kv_pool.windowed)

@@ -1,8 +1,8 @@
-"""`ThreadedRunner`: a runner that blocks, made asynchronous by one thread of its own.
+"""`ThreadedRunner`: makes a blocking runner asynchronous with one thread.
 
-For the CPU, where the model runs in whoever calls it; on a GPU launches are asynchronous by nature.
-Launches and samples run in the order of their calls. Torch lets go of the interpreter while it
-computes, so the scheduler's Python runs meanwhile.
+For the CPU, where the model runs in the caller's thread; on a GPU launches are already
+asynchronous. Launches and samples run in the order of their calls. Torch releases the GIL while it
+computes, so the scheduler's Python runs in parallel.
 """
 
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,7 +11,7 @@ from pando_worker.batch import ForwardBatch, Int32, ModelRunner, Step, StepResul
 
 
 class ThreadedRunner:
-    """A `ModelRunner` around another, whose errors come out of `result`."""
+    """A `ModelRunner` around another one. Errors are raised by `result`."""
 
     def __init__(self, runner: ModelRunner) -> None:
         self._runner = runner
@@ -21,7 +21,7 @@ class ThreadedRunner:
         return _ThreadedStep(self._thread, self._thread.submit(self._runner.launch, batch))
 
     def close(self) -> None:
-        """Wait for what was launched, and end the thread."""
+        """Wait for launched steps, then end the thread."""
         self._thread.shutdown()
 
 

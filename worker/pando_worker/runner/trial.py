@@ -1,4 +1,4 @@
-"""Batches that are no request's: to warm up, to try what is faster, to fill up a CUDA graph."""
+"""Batches that belong to no request: for warming up, for measuring, for capturing CUDA graphs."""
 
 import numpy as np
 
@@ -14,11 +14,11 @@ def trial_batch(
     page: int = 0,
     windows: bool = False,
 ) -> ForwardBatch:
-    """Rows that all lie in the same pages, from `page` on, where they leave rubbish, and that
-    sample after their tokens.
+    """A batch whose rows all use the same pages, from `page` on, and sample after their tokens. It
+    leaves garbage in these pages.
 
     Args:
-        windows: there are window pages, and the rows lie in those of the same numbers
+        windows: whether there are window pages; the rows use those with the same numbers
     """
     pages = np.arange(page, page - (-(cached + extend) // page_size), dtype=np.int32)
     positions = np.tile(np.arange(cached, cached + extend, dtype=np.int64), rows)

@@ -1,11 +1,11 @@
-"""Which code runs a step on a CPU.
+"""Chooses the code that runs a step on a CPU.
 
 Read in this order:
-    quantization.py  which weights are integers
-    cpu_path.py      kernels or torch, decided by a race
+    quantization.py  how weights are quantized
+    cpu_path.py      chooses kernels or torch by a race
     race.py          the race: products by shape, and attention
     kept_races.py    outcomes in the user's cache
-    cpu_tape.py      decode steps recorded and played back
+    cpu_tape.py      records decode steps and replays them
 
 The kernels are in `pando_worker.cpu`.
 """

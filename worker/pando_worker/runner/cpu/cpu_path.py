@@ -1,4 +1,4 @@
-"""Which code runs the model's steps on a CPU: the C++ kernels or torch, decided by a race."""
+"""Chooses the code that runs the model's steps on a CPU, C++ kernels or torch, by a race."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -35,10 +35,10 @@ class CpuPath:
 
 
 class _Conditions(msgspec.Struct, frozen=True):
-    """What the outcome of a race depends on."""
+    """The conditions on which a race's outcome depends."""
 
     processor: str
-    library: str  # whose name has the kernels' sources and compiler
+    library: str  # its name identifies the kernels' sources and the compiler
     torch: str
     threads: int
     recorded: bool
@@ -61,14 +61,14 @@ def choose_cpu_path(
 ) -> CpuPath:
     """
     Args:
-        wanted: `auto` races; `on` insists on the kernels and races only for the sizes up to which
-            linear layers use them; `off` keeps torch.
+        wanted: `auto` races; `on` requires the kernels and races only for the sizes up to which
+            linear layers use them; `off` uses torch.
         plain: attention with torch
-        quantized: some weights are integers: then there is no choice
-        weights, recorded, decodes: as `race` takes them
+        quantized: whether some weights are integers, which only the kernels support
+        weights, recorded, decodes: as in `race`
 
     Raises:
-        UnsupportedModel: the kernels are wanted `on`, and there are none or not for this dtype.
+        UnsupportedModel: `wanted` is `on`, but there are no kernels, or none for this dtype.
     """
     by_torch = CpuPath(TorchOps(), plain)
     if wanted == "off":
@@ -130,8 +130,8 @@ def _limits(linear_rows: dict[tuple[int, ...], int]) -> str:
 
 
 def _without_choice(plain: TorchAttention, pool: TokenToKVPool) -> CpuPath:
-    """Only the kernels multiply with integers; attention is theirs, too, where they can read the
-    pool."""
+    """The path with integer weights: only the kernels multiply with them. They also compute
+    attention if they can read the pool."""
     kernels, threads = Kernels(load_kernels()), torch.get_num_threads()
     ops = CpuOps(kernels, threads, {}, other_rows=max(ROWS))
     try:
@@ -144,7 +144,7 @@ def _without_choice(plain: TorchAttention, pool: TokenToKVPool) -> CpuPath:
 
 
 def _kernels_for(pool: TokenToKVPool, dtype: torch.dtype) -> tuple[Kernels, str]:
-    """With the name of their library. Raises KernelsUnavailable."""
+    """The kernels and the name of their library. Raises KernelsUnavailable."""
     if dtype != torch.float32:
         raise KernelsUnavailable(f"they are for float32, not {dtype}")
     _readable(pool)

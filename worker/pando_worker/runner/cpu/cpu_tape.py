@@ -1,12 +1,12 @@
-"""Decode steps as tapes: what a step of so many rows calls, recorded once and played back.
+"""Tapes: the calls of a decode step with a given number of rows, recorded once and replayed.
 
 A step of a small model is mostly Python: modules, views, new tensors. Its kernels and their shapes
-depend on the number of rows alone, so a tape keeps the calls with the very tensors they were made
-with; a step then puts its tokens where the tape's inputs are and makes the calls again. This is
-what a CUDA graph is, for the CPU: the kernels are recorded as they are called, torch's operators by
-a dispatch mode, whatever the model's code is.
+depend only on the number of rows, so a tape keeps the calls together with the tensors that they
+were made with. A later step writes its tokens to the tape's inputs and makes the calls again. This
+is the CPU's equivalent of a CUDA graph. Kernels are recorded as they are called, and torch's
+operators by a dispatch mode, so it works for any model's code.
 
-A tape is used only after its output for other tokens has equalled that of the model's code.
+A tape is used only after it has reproduced the model's output for other tokens.
 """
 
 import logging
@@ -27,17 +27,17 @@ from pando_worker.runner.sampling.future_tokens import FutureTokens
 
 log = logging.getLogger("pando.worker.cpu")
 
-MOST_ROWS = 64  # above, Python is a small part of a step
-MOST_BYTES = 128 * 2**20  # of all tapes' tensors; models that need more gain nothing anyway
+MOST_ROWS = 64  # above this, Python is a small part of a step
+MOST_BYTES = 128 * 2**20  # of all tapes' tensors; models that need more would gain nothing
 
-# They give memory, whose values are somebody else's business.
+# They allocate memory without values, so they need not be repeated.
 UNWRITTEN = (torch.ops.aten.empty, torch.ops.aten.empty_like)
 
 Model = Callable[[Tensor, Tensor, AttentionBackend], Tensor]
 
 
 class NotRecordableError(Exception):
-    """The step does something that depends on values, or that a tape cannot repeat."""
+    """The step does something that depends on values or that a tape cannot repeat."""
 
 
 @dataclass(slots=True)
@@ -45,13 +45,13 @@ class Tape:
     input_ids: Tensor  # [rows]
     positions: Tensor  # [rows]
     lengths: Tensor  # int32 [rows]
-    # Pages, int32 [rows, most pages of a request], and where new tokens go, [rows], for each kind
-    # of layers; see `page_numbers`.
+    # For each kind of layers: the pages, int32 [rows, most pages of a request], and the slots of
+    # new tokens, [rows]; see `page_numbers`.
     numbers: dict[bool, tuple[Tensor, Tensor]]
     logits: Tensor  # float32 [rows, vocab_size], the output
     calls: list[Call] = field(default_factory=list)
-    kept: list[Tensor] = field(default_factory=list)  # whose memory the calls name
-    nbytes: int = 0  # of the memory that it alone has
+    kept: list[Tensor] = field(default_factory=list)  # tensors whose memory the calls use
+    nbytes: int = 0  # of memory that only this tape uses
 
     def load(self, batch: ForwardBatch, input_ids: Tensor) -> None:
         self.input_ids.copy_(input_ids)
@@ -69,11 +69,11 @@ class Tape:
 
 
 class DecodeTapes:
-    """Runs the batches it has tapes for, and makes them when a number of rows comes again.
+    """Runs batches that it has tapes for, and records a tape when a number of rows recurs.
 
     Args:
-        model: to logits, from input ids, positions and a planned backend
-        most_pages: of one request
+        model: maps input ids, positions and a planned backend to logits
+        most_pages: largest number of pages of one request
     """
 
     def __init__(
@@ -93,8 +93,8 @@ class DecodeTapes:
 
     @torch.inference_mode()
     def run(self, batch: ForwardBatch) -> Tensor | None:
-        """Logits of all rows, float32 [rows, vocab_size], which the next step overwrites; None
-        where there is no tape."""
+        """Logits of all rows, float32 [rows, vocab_size], valid until the next step; None without a
+        tape."""
         rows = len(batch.extend_lens)
         if rows > MOST_ROWS or rows != len(batch.input_ids):
             return None
@@ -107,7 +107,7 @@ class DecodeTapes:
         return None
 
     def _make(self, batch: ForwardBatch, rows: int) -> Tensor | None:
-        """Record this very step."""
+        """Record this step."""
         ids = self._futures.resolve(batch.input_ids)
         try:
             tape = self._record(batch, ids, rows)
@@ -134,7 +134,7 @@ class DecodeTapes:
             positions=torch.empty(rows, dtype=torch.int64),
             lengths=torch.empty(rows, dtype=torch.int32),
             numbers={kind: self._new_numbers(rows) for kind in self._attention.kinds},
-            logits=ids,  # until it is known
+            logits=ids,  # replaced below
         )
         tape.load(batch, ids)
         extends = torch.ones(rows, dtype=torch.int32)
@@ -153,8 +153,8 @@ class DecodeTapes:
         return pages, torch.empty(rows, dtype=torch.int64)
 
     def _proven(self, tape: Tape, batch: ForwardBatch, ids: Tensor) -> bool:
-        """Whether it gives the model's output for other tokens. Overwrites this step's keys and
-        values, which are written again when the step is played or run."""
+        """Whether the tape gives the model's output for other tokens. This overwrites the step's
+        keys and values, which are written again when the step is replayed or run."""
         others = torch.where(ids == 0, 1, 0)
         tape.load(batch, others)
         played = tape.play().clone()
@@ -164,7 +164,7 @@ class DecodeTapes:
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Puts torch's operators on a tape as they run, and keeps every tensor alive."""
+    """Records torch's operators on a tape as they run, and keeps every tensor alive."""
 
     def __init__(self, tape: Tape) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -172,8 +172,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """No compiler runs here; to be hidden from torch's would import it, which takes seconds in
-        the middle of serving."""
+        """False, since no compiler runs here. True would make torch import its compiler, which
+        takes seconds during serving."""
         return False
 
     def __torch_dispatch__(
@@ -202,13 +202,13 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _again(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], memory: list[Tensor]) -> Call:
-    """Computes into `memory`: by the operator's own form for that where it takes these arguments,
-    which halves the time of a small one."""
+    """A call that computes into `memory`. It uses the operator's `out` variant if that accepts
+    these arguments, which halves the time of a small operator."""
     if (into := getattr(func.overloadpacket, "out", None)) is not None and len(memory) == 1:
         call = partial(into, *args, **kwargs, out=memory[0])
         try:
             call()
-        except (RuntimeError, TypeError):  # not in this form, e.g. a number for a tensor
+        except (RuntimeError, TypeError):  # the variant rejects them, e.g. a number for a tensor
             pass
         else:
             return call, ()

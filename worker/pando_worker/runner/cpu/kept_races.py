@@ -1,7 +1,7 @@
-"""Races' outcomes in the user's cache, so that a machine races once for each model and setting.
+"""Keeps races' outcomes in the user's cache: a machine races once for each model and setting.
 
-Workers that start at once do not disturb each other: one races, and the others wait for its file.
-To race anew, remove the folder `races`.
+If several workers start at the same time, one races and the others wait for its file, so they do
+not disturb the race. To race again, remove the folder `races`.
 """
 
 import hashlib
@@ -16,15 +16,15 @@ from pando_worker.user_cache import cache_directory, forget_oldest, one_at_a_tim
 
 log = logging.getLogger("pando.worker.cpu")
 
-KEPT = 64  # outcomes; those written first go
-PATIENCE_S = 10 * SECONDS  # for another worker's race
+KEPT = 64  # outcomes; the oldest are removed
+PATIENCE_S = 10 * SECONDS  # to wait for another worker's race
 
 
 def raced_once(conditions: object, race: Callable[[], Outcome]) -> Outcome:
-    """The outcome under these conditions, raced now where none is kept.
+    """The kept outcome under these conditions, or that of a race run now.
 
     Args:
-        conditions: all that the outcome depends on, as msgspec encodes it
+        conditions: everything that the outcome depends on; encoded with msgspec
     """
     name = hashlib.sha256(msgspec.json.encode(conditions)).hexdigest()[:16]
     try:
@@ -33,7 +33,7 @@ def raced_once(conditions: object, race: Callable[[], Outcome]) -> Outcome:
         if kept := _read(path):
             return kept
         with one_at_a_time(folder / "lock", PATIENCE_S):
-            if kept := _read(path):  # of the one that was waited for
+            if kept := _read(path):  # written by the worker that this one waited for
                 return kept
             outcome = race()
             write_whole(path, msgspec.json.encode(outcome))

@@ -1,5 +1,4 @@
-"""Which scheme keeps a worker's weights: what the settings ask for, where the kernels can multiply
-with it."""
+"""Chooses how weights are quantized: as the settings say, if the kernels can multiply with it."""
 
 import logging
 
@@ -18,10 +17,10 @@ log = logging.getLogger("pando.worker.cpu")
 
 
 def choose_scheme(settings: WorkerSettings, dtype: torch.dtype) -> Scheme | None:
-    """None: all weights are numbers of `dtype`.
+    """The scheme; None if all weights are numbers of `dtype`.
 
     Raises:
-        UnsupportedModel: the settings ask for integers, and nothing multiplies with them.
+        UnsupportedModel: the settings require integers, but the kernels cannot be used.
     """
     if settings.quantization == "none":
         return None
@@ -37,7 +36,7 @@ def choose_scheme(settings: WorkerSettings, dtype: torch.dtype) -> Scheme | None
 
 
 def _obstacle(settings: WorkerSettings, dtype: torch.dtype) -> str | None:
-    """Why weights cannot be integers here."""
+    """Why weights cannot be integers here; None if they can."""
     if settings.device != "cpu":
         return f"device is {settings.device!r}: products with integers are for CPUs"
     if dtype != torch.float32:

@@ -1,9 +1,9 @@
-"""A race on this machine between the C++ kernels and torch.
+"""Races the C++ kernels against torch on this machine.
 
-Nothing else can tell which is faster: it depends on the processor, on torch's build, and on the
-model's shapes. Raced are the products of a decode step, by the shapes of their weights, and
-attention with its norms, each for a few numbers of rows, in turns. All of it runs on this rank's
-own weights and pages, so no rank waits for another, and ends after about a second.
+Only a measurement shows which is faster: it depends on the processor, on torch's build and on the
+model's shapes. The race compares the products of a decode step, by the shapes of their weights, and
+attention with its norms, each for a few numbers of rows, by turns. It uses only this rank's own
+weights and pages, so no rank waits for another, and it ends after about a second.
 """
 
 import time
@@ -21,21 +21,21 @@ from pando_worker.cpu.ops import CpuOps
 from pando_worker.models.ops import Ops, TorchOps
 
 SECONDS = 1.0  # of the whole race
-ROWS = (1, 4, 16, 64)  # of the steps that are raced
-ROUNDS = 8  # at most; the fastest counts: noise only adds
-# Weights of a product that are raced: more than a core caches, as in a step, where each weight
-# comes from memory, and few enough that one product takes milliseconds.
+ROWS = (1, 4, 16, 64)  # of the raced steps
+ROUNDS = 8  # at most; the fastest counts, as noise only adds time
+# Number of weights in a raced product: more than a core's cache holds, so that they come from
+# memory as in a step, but few enough that one product takes milliseconds.
 SLICE = 2**22
-LAYERS = 4  # whose attention is raced
-# Products in the kernel may lose by so much where steps are recorded: one without torch's own
-# becomes a single call.
+LAYERS = 4  # layers whose attention is raced
+# If steps are recorded, products in the kernel may be slower by this factor: a step without torch's
+# operators becomes a single call.
 RECORDED = 1.1
 
 Contestant = Callable[[], object]
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """Of a weight, [width, inner], that `count` products of a step have."""
+    """The shape [width, inner] of the weights of `count` products in a step."""
 
     width: int
     inner: int
@@ -43,7 +43,7 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 class Limit(msgspec.Struct, frozen=True):
-    """Up to so many rows a product with a weight [width, inner] is faster in the kernel."""
+    """The most rows for which a product with a weight [width, inner] is faster in the kernel."""
 
     width: int
     inner: int
@@ -51,11 +51,11 @@ class Limit(msgspec.Struct, frozen=True):
 
 
 class Lap(msgspec.Struct, frozen=True):
-    """Estimated seconds of a step of so many rows: its products and its attention."""
+    """Estimated seconds of a step with this many rows: its products and its attention."""
 
     rows: int
     torch_s: float
-    kernels_s: float  # each product by what is faster
+    kernels_s: float  # each product with the faster code
 
     def __str__(self) -> str:
         return f"{self.rows} rows {1e3 * self.torch_s:.2f} and {1e3 * self.kernels_s:.2f}"
@@ -67,7 +67,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
     @property
     def kernels_win(self) -> bool:
-        """By ratios, so that large batches do not outvote small ones."""
+        """Compares ratios, so that large batches do not outweigh small ones."""
         return sum(lap.torch_s / lap.kernels_s for lap in self.laps) > len(self.laps)
 
     @property
@@ -77,7 +77,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class NotedOps(TorchOps):
-    """Keeps the weight of each product that it computes."""
+    """Records the weight of each product that it computes."""
 
     def __init__(self) -> None:
         self.weights: list[Tensor] = []
@@ -88,7 +88,7 @@ class NotedOps(TorchOps):
 
 
 def shapes(weights: Sequence[Tensor]) -> list[Shape]:
-    """Of a step's products, each once, in the order in which they first occur."""
+    """The distinct shapes of a step's products, in the order of their first occurrence."""
     kinds = [(weight.shape[0], weight.shape[1]) for weight in weights]
     return [Shape(*kind, kinds.count(kind)) for kind in dict.fromkeys(kinds)]
 
@@ -105,11 +105,11 @@ def race(
 ) -> Outcome:
     """
     Args:
-        weights: of the products of a step, float32; none where the model computes them otherwise
+        weights: of a step's products, float32; empty if the model computes them differently
         attention: with torch and with kernels
-        layers: all of the model's
-        decodes: a decode step of so many rows that may be run at any time
-        recorded: decode steps will be, which the race does not show
+        layers: all layers of the model
+        decodes: makes a decode step with this many rows, which may be run at any time
+        recorded: whether decode steps will be recorded, which the race does not show
     """
     plain = TorchOps()
     clock = _Clock(len(ROWS) * (len(shapes(weights)) + 1))
@@ -142,7 +142,7 @@ def race(
 
 
 class _Clock:
-    """Shares the race's time among so many contests."""
+    """Divides the race's time among this many contests."""
 
     def __init__(self, contests: int) -> None:
         self._left = contests
@@ -153,7 +153,7 @@ class _Clock:
         return time.perf_counter() >= self._until
 
     def fastest(self, contestants: Sequence[Contestant]) -> list[float]:
-        """Seconds of each one's fastest run. They run in turns, once at least."""
+        """Seconds of each contestant's fastest run. They run by turns, at least once each."""
         now = time.perf_counter()
         until = now + max(0.0, self._until - now) / max(1, self._left)
         self._left -= 1
@@ -169,8 +169,8 @@ class _Clock:
 
 
 def _slices(weights: Sequence[Tensor], shape: Shape) -> list[Tensor]:
-    """Equal parts of all weights of this shape, [rows of it, inner]. Each run takes the next one,
-    so that it comes from memory."""
+    """Equal parts, [rows, inner], of all weights of this shape. Each run uses the next part, so
+    that it comes from memory."""
     height = min(shape.width, max(1, SLICE // shape.inner))
     alike = [weight for weight in weights if tuple(weight.shape) == (shape.width, shape.inner)]
     starts = range(0, shape.width - height + 1, height)
@@ -186,7 +186,7 @@ def _multiply(
 def _attend(
     ops: Ops, backend: AttentionBackend, batch: ForwardBatch, layers: Sequence[AttentionLayer]
 ) -> None:
-    """What these layers do beside their products, and the step's plan."""
+    """Run these layers without their products, and the step's plan."""
     backend.plan(batch)
     rows = len(batch.input_ids)
     for layer in layers:

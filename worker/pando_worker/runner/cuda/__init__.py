@@ -1,8 +1,8 @@
-"""Which code runs a step on a GPU.
+"""Chooses the code that runs a step on a GPU.
 
 Read in this order:
-    cuda_path.py   flashinfer's kernels or torch's
-    cuda_graph.py  decode steps as CUDA graphs
+    cuda_path.py   chooses flashinfer's kernels or torch's
+    cuda_graph.py  runs decode steps as CUDA graphs
 
-The kernels' calls are in `pando_worker.attention` and `pando_worker.cuda`.
+`pando_worker.attention` and `pando_worker.cuda` call the kernels.
 """

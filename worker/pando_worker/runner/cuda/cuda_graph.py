@@ -1,13 +1,13 @@
-"""`CudaGraphRunner`: decode steps as CUDA graphs, one for each of a list of batch sizes.
+"""`CudaGraphRunner`: runs decode steps as CUDA graphs, one for each of a list of batch sizes.
 
-A step of a large model starts hundreds of kernels, and from Python that takes longer than a GPU
-needs for a small batch. A graph starts them all at once, but always the same ones on the same
-memory: so a batch is padded to the next size that there is a graph for, its arrays are copied to
-where the graph reads them, and attention is planned anew before each replay. Padding rows have one
-token, in a page that no request owns.
+A step of a large model launches hundreds of kernels. From Python this takes longer than a GPU needs
+for a small batch. A graph launches them all at once, but always the same kernels on the same
+memory. So a batch is padded to the next size that has a graph, its arrays are copied to the graph's
+inputs, and attention is planned again before each replay. Padding rows have one token, in a page
+that no request owns.
 
-Graphs are captured at the start, the largest first, so that the smaller ones fit into its memory.
-What a graph holds ends with the hidden states: the head and the sampling run as in any other step.
+Graphs are captured at the start, the largest first, so that the smaller ones can reuse its memory.
+A graph ends with the hidden states; the head and the sampling run as in any other step.
 """
 
 import logging
@@ -36,29 +36,30 @@ class Model(Protocol):
     def __call__(
         self, input_ids: Tensor, positions: Tensor, attention: AttentionBackend, /
     ) -> Tensor:
-        """Final hidden states, [rows, hidden_size], of ids and positions, [rows] each."""
+        """Final hidden states, [rows, hidden_size], for ids and positions, [rows] each."""
         ...
 
     def logits(self, hidden: Tensor, /) -> Tensor:
-        """Of hidden states [rows, hidden_size]; float32 [rows, vocab_size]."""
+        """Logits of hidden states [rows, hidden_size]: float32 [rows, vocab_size]."""
         ...
 
 
 class Capture(Protocol):
     def __call__(self, run: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
-        """A function that repeats what `run` does, and the memory in which it leaves its result."""
+        """A function that repeats `run`, and the memory that holds its result."""
         ...
 
 
 class FixedAttention(Protocol):
-    """What an attention backend offers to graphs."""
+    """An attention backend's interface for graphs."""
 
     def at(self, rows: int) -> AttentionBackend:
-        """A backend for batches of `rows` decodes, whose `forward` always does the same."""
+        """A backend for batches of `rows` decodes whose `forward` always launches the same
+        kernels."""
         ...
 
     def takes(self, batch: ForwardBatch) -> bool:
-        """Whether a batch of decodes may run in those, and had better."""
+        """Whether a batch of decodes can, and should, run with such a backend."""
         ...
 
 
@@ -70,8 +71,8 @@ class _Graph:
 
 
 def graph_sizes(most: int) -> list[int]:
-    """Batch sizes up to `most`, ascending: every eighth up to 64, every sixteenth beyond, and a few
-    small ones. Padding costs little where a step waits for the weights anyway."""
+    """Batch sizes up to `most`, ascending: a few small ones, multiples of 8 up to 64, then
+    multiples of 16. Padding costs little, as such a step mostly waits for the weights."""
     some = [1, 2, 4, *range(8, 64, 8), *range(64, most + 16, 16)]
     return sorted({min(size, most) for size in some if size < most + 16}) if most else []
 
@@ -79,7 +80,7 @@ def graph_sizes(most: int) -> list[int]:
 class CudaGraphRunner:
     """
     Attributes:
-        sizes: of batches that there are graphs for, ascending
+        sizes: batch sizes that have a graph, ascending
     """
 
     def __init__(
@@ -98,9 +99,9 @@ class CudaGraphRunner:
         """Captures all graphs.
 
         Args:
-            padding_page: of the KV pool, which nobody owns
-            window_padding_page: likewise of the window layers' own pool; None where all share one
-            capture: `CudaCapture`, or in tests something that repeats the calls
+            padding_page: a page of the KV pool that no request owns
+            window_padding_page: the same for the window layers' pool; None if all layers share one
+            capture: `CudaCapture`; tests pass one that repeats the calls
         """
         self.sizes = sorted(sizes)
         self._model, self._futures, self._attention = model, futures, attention
@@ -117,7 +118,7 @@ class CudaGraphRunner:
         log.info("captured all CUDA graphs in %.1f s", time.monotonic() - started)
 
     def run(self, batch: ForwardBatch) -> Tensor | None:
-        """Logits of all rows, float32 [rows, vocab_size]; None where it is no batch for a graph."""
+        """Logits of all rows, float32 [rows, vocab_size]; None if no graph fits the batch."""
         rows = len(batch.seq_lens)
         if rows > self.sizes[-1] or len(batch.input_ids) != rows:
             return None
@@ -157,14 +158,14 @@ class CudaCapture:
         self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
     def __call__(self, run: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
-        # Kernels are compiled and loaded, and libraries take their memory, where nothing is
-        # recorded yet; with several ranks, they meet.
+        # A first run outside the capture compiles and loads kernels, lets libraries allocate their
+        # memory, and synchronises the ranks.
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             run()
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        # Other threads, such as NCCL's, go on with what would disturb a capture that is global.
+        # Not a global capture: other threads, such as NCCL's, make calls that would break it.
         with torch.cuda.graph(
             graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
         ):
@@ -173,7 +174,7 @@ class CudaCapture:
 
 
 def _nobodys(rows: int, page_size: int, page: int, window_page: int | None) -> ForwardBatch:
-    """Decodes that all lie in the first slot of `page`, and of `window_page` if there are such."""
+    """Decodes that all use the first slot of `page`, and of `window_page` if there is one."""
     batch = trial_batch(cached=0, extend=1, page_size=page_size, rows=rows, page=page)
     if window_page is None:
         return batch
@@ -184,10 +185,10 @@ def _nobodys(rows: int, page_size: int, page: int, window_page: int | None) -> F
 def padded(
     batch: ForwardBatch, rows: int, page: int, window_page: int | None = None
 ) -> ForwardBatch:
-    """A batch of decodes with rows added, up to `rows`, that lie in the first slot of `page`, and
-    of `window_page` where the batch has window pages.
+    """A batch of decodes, padded to `rows` rows. Added rows use the first slot of `page`, and of
+    `window_page` if the batch has window pages.
 
-    What a sampler takes from a batch stays as it is.
+    The fields that a sampler reads are unchanged.
     """
     more = rows - len(batch.seq_lens)
     if more == 0:

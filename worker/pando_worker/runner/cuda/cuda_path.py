@@ -1,4 +1,4 @@
-"""Chooses attention and operations of a GPU: flashinfer's kernels, if they can, or torch's."""
+"""Chooses a GPU's attention and operations: flashinfer's kernels if possible, else torch's."""
 
 import logging
 
@@ -25,13 +25,13 @@ log = logging.getLogger("pando.worker.cuda")
 def choose_attention(
     settings: WorkerSettings, loaded: LoadedModel, plain: AttentionBackend
 ) -> AttentionBackend:
-    """The backend to use; the model's operations are set to what goes with it.
+    """Returns the backend to use, and sets the model's operations to match it.
 
     Args:
-        plain: torch's
+        plain: torch's backend
 
     Raises:
-        UnsupportedModel: flashinfer is insisted on, but is not there or cannot run this model.
+        UnsupportedModel: flashinfer is required, but is not installed or cannot run this model.
     """
     if settings.attention_backend == "torch":
         return plain
@@ -44,19 +44,19 @@ def choose_attention(
     except FlashinferUnavailable as reason:
         if settings.attention_backend == "flashinfer":
             raise UnsupportedModel(f"attention_backend is 'flashinfer', but {reason}") from reason
-        log.warning("CUDA path: torch, for flashinfer cannot be used: %s", reason)
+        log.warning("CUDA path: torch, since flashinfer cannot be used: %s", reason)
         return plain
     log.info("CUDA path: flashinfer, which compiles its kernels at the first start: minutes")
     return attention
 
 
 def choose_searches(attention: AttentionBackend) -> Searches:
-    """Beside flashinfer's attention its search for top-p."""
+    """The sampler's searches: with flashinfer's attention also its search for top-p."""
     if not isinstance(attention, FlashinferAttention):
         return BY_TORCH
     nucleus = RadixNucleus()
     weights = torch.ones(1, 64, device=attention.device)
-    nucleus(weights, weights[:, 0] / 2)  # compiles it, now and not when a request waits for it
+    nucleus(weights, weights[:, 0] / 2)  # compiles it now, before a request waits for it
     return Searches(nucleus=nucleus)
 
 
@@ -66,12 +66,12 @@ def capture_graphs(
     attention: AttentionBackend,
     futures: FutureTokens,
 ) -> CudaGraphRunner | None:
-    """CUDA graphs of decode steps; None where there are to be none, or the model allows none."""
+    """CUDA graphs of decode steps; None if they are disabled or the model does not allow them."""
     sizes = graph_sizes(min(settings.cuda_graph_max_batch, settings.max_running_requests))
     if not sizes:
         return None
     if not isinstance(attention, FlashinferAttention):
-        log.info("no CUDA graphs: torch's attention does otherwise for each batch")
+        log.info("no CUDA graphs: torch's attention runs different kernels for each batch")
         return None
     if reason := _not_capturable(loaded):
         log.warning("no CUDA graphs: %s", reason)

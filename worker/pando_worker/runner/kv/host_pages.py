@@ -1,12 +1,13 @@
-"""`HostPages`: keys and values in host memory, and the copies between there and the device's pool.
+"""`HostPages`: keys and values in host memory, and copies between it and the device's pool.
 
 A host page holds a page of all its layers as one row, so that it crosses the bus in one piece.
-On the way pages are gathered in a staging buffer of bounded size.
+Pages are gathered in a staging buffer of bounded size.
 
-On the CPU a copy is done when `copy` returns. On CUDA only what stays inside the device runs in the
-model's stream: the gather before the pages are overwritten, and the scatter of what has arrived.
-The slow half, over the bus, has a stream for each direction: stores run beside the model that
-follows them, and loads start at once, beside the model that still runs before them.
+On the CPU a copy is complete when `copy` returns. On CUDA only the part inside the device runs in
+the model's stream: gathering pages before they are overwritten, and scattering those that have
+arrived. The slow part, over the bus, has a stream for each direction: stores run in parallel with
+the model that follows them, and loads start at once, in parallel with the model that is still
+running.
 """
 
 import math
@@ -24,12 +25,12 @@ from pando_worker.memory.tree_node import NO_PAGES
 from pando_worker.rates import Rate
 from pando_worker.tensors.transfer import to_device
 
-# Pages are copied as whole words. Measured on a CPU: by bytes, torch scatters 13 times slower.
+# Pages are copied as words: measured on a CPU, torch scatters bytes 13 times more slowly.
 _WORDS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
 
 
 class HostPages:
-    """Pages of layers that share their page numbers."""
+    """Host pages of layers that share their page numbers."""
 
     def __init__(
         self,
@@ -41,16 +42,16 @@ class HostPages:
     ) -> None:
         """
         Args:
-            parts: keys and values on the device, [num_slots, ...] each; may be none
+            parts: keys and values on the device, [num_slots, ...] each; may be empty
             num_pages: of the host
-            rate: to count copied bytes in
-            staged_pages: that the staging buffer of each direction holds, or all there are
+            rate: counts copied bytes
+            staged_pages: size of each direction's staging buffer, at most `num_pages`
         """
         pages = [_pages(part, page_size) for part in parts]
         word = math.gcd(8, *(part.shape[1] for part in pages))
         self._device = parts[0].device if parts else torch.device("cpu")
         self._dtype = _WORDS[word]
-        # Of each layer's keys and values, [num_device_pages, words of a page].
+        # Keys and values of each layer, [num_device_pages, words of a page].
         self._parts = [part.view(self._dtype) for part in pages]
         self._ends: list[int] = np.cumsum([part.shape[1] for part in self._parts]).tolist()
         self._page_words = self._ends[-1] if parts else 0
@@ -69,7 +70,7 @@ class HostPages:
 
     @torch.inference_mode()
     def copy(self, stores: PageCopies | None, loads: PageCopies | None) -> None:
-        """Start a batch's copies; what is launched on the model's stream from now on sees them."""
+        """Start a batch's copies; later work on the model's stream sees their results."""
         if not self._parts:
             return
         started = time.perf_counter()
@@ -94,7 +95,7 @@ class HostPages:
             self._rate.add(pages * self.page_bytes, time.perf_counter() - started)
 
     def gather(self, device: Pages, out: Tensor | None = None) -> Tensor:
-        """Pages of the device's pool, [count, words of a page], on the device."""
+        """Gather pages of the device's pool, [count, words of a page], on the device."""
         index = to_device(device, self._device)
         out = self._new_rows(len(device)) if out is None else out
         start = 0
@@ -119,7 +120,7 @@ class HostPages:
         return self._data[start:end]
 
     def _portions(self, copies: PageCopies | None) -> list[tuple[Pages, Pages]]:
-        """Host and device pages, ordered by the former, in parts that the staging buffer holds."""
+        """Host and device pages, ordered by host page, in parts that fit the staging buffer."""
         if copies is None:
             return []
         order = np.argsort(copies.host)
@@ -151,7 +152,7 @@ class _CudaCopies:
         self._out_stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._in_stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._out, self._in = new_rows(staged_pages), new_rows(staged_pages)
-        # When all stores, or loads, so far have left the buffer.
+        # Events after which all stores, or loads, so far have left the buffer.
         self._stored = self._loaded = self._stored_before = self._record()
         self._storing: Pages = NO_PAGES
         self._timed: list[_Timed] = []
@@ -171,7 +172,7 @@ class _CudaCopies:
         compute.wait_event(self._stored)
         pool.gather(device, out=self._out[: len(device)])
         self._out_stream.wait_stream(compute)
-        # An earlier load may still read a host page that is written here.
+        # An earlier load may still read a host page that this store writes.
         self._out_stream.wait_stream(self._in_stream)
         with torch.cuda.stream(self._out_stream):
             started = _now(self._out_stream)
@@ -183,7 +184,7 @@ class _CudaCopies:
     def load(self, pool: HostPages, host: Pages, device: Pages) -> None:
         compute = torch.cuda.current_stream(self._device)
         self._in_stream.wait_event(self._loaded)
-        # Only what this batch stores itself makes a load wait for the model before it.
+        # A load waits for the previous model only if it reads what this batch stores.
         just_stored = np.isin(host, self._storing).any()
         self._in_stream.wait_event(self._stored if just_stored else self._stored_before)
         with torch.cuda.stream(self._in_stream):
@@ -196,7 +197,7 @@ class _CudaCopies:
         self._loaded = self._record()
 
     def measure(self, rate: Rate) -> None:
-        """Count the copies that have ended since; waits for none."""
+        """Count the copies that have ended since the last call, without waiting."""
         while self._timed and self._timed[0].ended.query():  # type: ignore[no-untyped-call]
             timed = self._timed.pop(0)
             rate.add(timed.num_bytes, timed.started.elapsed_time(timed.ended) / 1000)
@@ -209,7 +210,7 @@ def _now(stream: torch.cuda.Stream) -> torch.cuda.Event:
 
 
 def _runs(pages: Pages) -> list[tuple[int, int, int]]:
-    """Ascending pages as runs: where a run starts in `pages`, its first page, its last page + 1."""
+    """Runs of ascending pages: a run's index in `pages`, its first page, its last page + 1."""
     starts = np.flatnonzero(np.diff(pages, prepend=-2) != 1).tolist()
     ends = [*starts[1:], len(pages)]
     return [

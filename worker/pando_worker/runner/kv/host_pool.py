@@ -1,6 +1,6 @@
-"""`HostKVPool`: the host's part of the KV cache, and how many pages it has.
+"""`HostKVPool`: the host's part of the KV cache and its number of pages.
 
-Layers that see only a window may have pages of their own on the device; so they have on the host.
+Layers with a sliding window that have their own pages on the device also have them on the host.
 """
 
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ STAGING_BYTES = 256 * 2**20  # on a GPU, in each direction, for both kinds of pa
 class HostKVPool:
     """
     Attributes:
-        num_pages: 0 where no host memory is given
-        num_window_pages: of the layers that have pages of their own; 0 where none have
-        rate: bytes copied, both directions and kinds of pages together
+        num_pages: 0 without host memory
+        num_window_pages: of the layers with their own pages; 0 if there are none
+        rate: bytes copied, in both directions and for both kinds of pages
     """
 
     def __init__(
@@ -34,8 +34,8 @@ class HostKVPool:
     ) -> None:
         """
         Args:
-            staging_bytes: of the device's memory in each direction, or a page of each kind where
-                these are larger
+            staging_bytes: device memory for each direction, raised to a page of each kind if that
+                is larger
         """
         self.num_pages, self.num_window_pages = num_pages, num_window_pages
         self.rate = Rate()
@@ -51,32 +51,32 @@ class HostKVPool:
 
     @property
     def page_bytes(self) -> int:
-        """Of a page of all layers."""
+        """Bytes of a page of all layers."""
         return self.pages.page_bytes + self.window_pages.page_bytes
 
     def copy(self, batch: ForwardBatch) -> None:
-        """Start a batch's copies; what is launched on the model's stream from now on sees them."""
+        """Start a batch's copies; later work on the model's stream sees their results."""
         self.pages.copy(batch.stores, batch.loads)
         self.window_pages.copy(batch.window_stores, batch.window_loads)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostBudget:
-    """What decides how many pages the host has."""
+    """Determines the host's number of pages."""
 
     memory_bytes: int
-    page_bytes: int  # of the layers that keep all
+    page_bytes: int  # of the layers that keep all pages
     window_page_bytes: int  # of those that release pages behind their window
-    ratio: float  # of window pages to the others
-    least_window_pages: int  # that one prefix needs to be continued from
+    ratio: float  # window pages per other page
+    least_window_pages: int  # that continuing one prefix needs
 
     @property
     def least_bytes(self) -> int:
         return self.page_bytes + self.least_window_pages * self.window_page_bytes
 
     def split(self) -> tuple[int, int]:
-        """Pages, and window pages. Where all layers have windows, the others hold nothing, and are
-        as many as the ratio tells."""
+        """The numbers of pages and of window pages. If all layers have windows, the pages hold
+        nothing, and the ratio determines their number."""
         if not self.window_page_bytes:
             return self.memory_bytes // self.page_bytes, 0
         pages = int(self.memory_bytes / (self.page_bytes + self.ratio * self.window_page_bytes))
@@ -90,10 +90,10 @@ class HostBudget:
 def make_host_pool(
     pool: TokenToKVPool, settings: WorkerSettings, group: ParallelGroup
 ) -> HostKVPool:
-    """The host's pool of this rank, as large as that of every other rank.
+    """This rank's host pool, equally large on every rank.
 
     Raises:
-        DoesNotFit: there is memory for it, but for less than a page, or than a window.
+        DoesNotFit: the given memory holds less than a page or less than a window.
     """
     size = settings.page_size
     budget = HostBudget(

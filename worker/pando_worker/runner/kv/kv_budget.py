@@ -1,4 +1,4 @@
-"""`KVBudget`: how many tokens the KV pool can hold in the memory that it may take."""
+"""`KVBudget`: how many tokens the KV pool can hold in its share of the memory."""
 
 from dataclasses import dataclass
 
@@ -9,37 +9,37 @@ MIB = 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowShare:
-    """What decides how much of the pool the window layers get."""
+    """Determines the window layers' part of the pool."""
 
-    cell_bytes: int  # theirs, of the budget's
-    ratio: float  # tokens that they hold for one of the others
-    window: int  # the widest
-    chunk_tokens: int  # of a step at most
+    cell_bytes: int  # of the window layers; part of the budget's
+    ratio: float  # tokens in the window layers per token in the others
+    window: int  # the widest window
+    chunk_tokens: int  # most tokens of a step
     context_length: int
 
     def least_tokens(self, page_size: int) -> int:
-        """For one request: its window and the step's tokens, none of them at a page's border."""
+        """Tokens that one request needs: its window and a step, with neither aligned to a page."""
         return self.window + self.chunk_tokens + 2 * page_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KVBudget:
-    """What decides the size of the pool."""
+    """Determines the size of the pool."""
 
     memory_bytes: int  # for weights and KV cache together
     weight_bytes: int
-    mem_fraction_static: float  # of what the weights leave, for the pool
+    mem_fraction_static: float  # the pool's share of the memory that the weights leave
     cell_bytes: int
     page_size: int
     max_total_tokens: int | None = None
-    spare_pages: int = 0  # that each pool has beyond its capacity
+    spare_pages: int = 0  # extra pages of each pool, beyond its capacity
     history_bytes: int = 0  # of what the pool leaves, for the histories of penalised requests
 
     def capacity(self) -> int:
         """Tokens of the pool, a multiple of the page size.
 
         Raises:
-            DoesNotFit: not even one page does.
+            DoesNotFit: there is no room for a single page.
         """
         tokens = self._pool_bytes // self.cell_bytes - self.spare_pages * self.page_size
         tokens = self._whole_pages(self._capped(tokens))
@@ -48,12 +48,12 @@ class KVBudget:
         return tokens
 
     def split(self, share: WindowShare) -> tuple[int, int]:
-        """Tokens of the pool, and of the window layers' own, where these release pages behind the
-        window; multiples of the page size. (0, 0) where one request might need as many of both:
-        then nothing is gained.
+        """Tokens of the pool and of the window layers' own pool, if these release pages behind the
+        window; multiples of the page size. Returns (0, 0) if one request might need equally many of
+        both, as a separate pool would then save nothing.
 
-        If all layers have a window, the other pages hold nothing: they are numbers by which
-        prefixes are known. Then the ratio tells how many there are, at least what the longest
+        If all layers have a window, the other pages hold nothing: their numbers only identify
+        prefixes. Then the ratio determines how many there are, at least as many as the longest
         request has.
         """
         full_bytes = self.cell_bytes - share.cell_bytes

@@ -1,4 +1,4 @@
-"""`PoolPlan`: the KV pool that fits beside a model's weights, known before these are read."""
+"""`PoolPlan`: the size of the KV pool beside a model's weights, known before these are read."""
 
 import logging
 from collections.abc import Sequence
@@ -28,8 +28,8 @@ class PoolPlan:
     dtype: torch.dtype
     budget: KVBudget
     capacity_tokens: int  # a multiple of the page size
-    windowed: frozenset[int]  # layers, by index, that have a pool of their own
-    window_tokens: int  # that it holds; 0 where there is none
+    windowed: frozenset[int]  # indices of the layers with their own pool
+    window_tokens: int  # of that pool; 0 without one
 
     def make_pool(self, device: torch.device) -> TokenToKVPool:
         pool = TokenToKVPool(
@@ -42,7 +42,7 @@ class PoolPlan:
             spare_slots=self.budget.spare_pages * self.budget.page_size,
         )
         if self.windowed:
-            told = "%d layers with windows up to %d hold %d tokens and release what is behind"
+            told = "%d layers with windows up to %d hold %d tokens and release older ones"
             log.info(told, len(self.windowed), pool.window, self.window_tokens)
         return pool
 
@@ -57,10 +57,10 @@ def plan_pool(
     device: torch.device,
     group: ParallelGroup,
 ) -> PoolPlan:
-    """The pool of this rank, as large as that of every other rank.
+    """This rank's pool, equally large on every rank.
 
     Args:
-        dtype: of the activations, and of keys and values unless the settings say otherwise.
+        dtype: of the activations, and of keys and values unless set otherwise.
 
     Raises:
         DoesNotFit: not even one page does.
@@ -76,7 +76,7 @@ def plan_pool(
         cell_bytes=kv_cell_bytes(layers, dtype),
         page_size=settings.page_size,
         max_total_tokens=settings.max_total_tokens,
-        # A page of each pool that nobody owns, for the rows that fill up a CUDA graph.
+        # A page of each pool that no request owns, for the padding rows of CUDA graphs.
         spare_pages=1 if on_gpu else 0,
         # A CPU's memory is taken only where something is written, a few bytes for each KV page.
         history_bytes=most_bytes(settings.max_running_requests, context_length) if on_gpu else 0,
@@ -100,7 +100,7 @@ def _window_share(
     context_length: int,
     dtype: torch.dtype,
 ) -> WindowShare | None:
-    """What decides how much of the pool the window layers get; None where all layers share one."""
+    """The window layers' part of the pool; None if all layers share one pool."""
     if not windowed or settings.window_ratio == 1:
         return None
     return WindowShare(
@@ -115,7 +115,7 @@ def _window_share(
 def _capacities(
     budget: KVBudget, share: WindowShare | None, group: ParallelGroup
 ) -> tuple[int, int]:
-    """Tokens of the pool, and of the window layers' own, 0 where there is none; for all ranks.
+    """Tokens of the pool and of the window layers' own pool (0 without one), agreed by all ranks.
 
     Raises:
         DoesNotFit: not even one page does.

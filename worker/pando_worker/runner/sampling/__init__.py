@@ -1,11 +1,11 @@
-"""From a step's logits to tokens.
+"""Turns a step's logits into tokens.
 
 Read in this order:
-    step.py           from logits to a step's result
+    step.py           turns logits into a step's result
     edits.py          biases, penalties, masks
     sampler.py        draws tokens
     logprobs.py       log-probabilities
-    histories.py      what penalised rows have had so far, kept on the device
+    histories.py      earlier tokens of rows with penalties, kept on the device
     future_tokens.py  the last token of every running request
     pooling.py        hidden states for embeddings
 

@@ -1,8 +1,8 @@
 """`FutureTokens`: the last token of every running request, on the device.
 
-The scheduler plans a step before it knows the tokens of the one before, and writes `-1 - row` for
+The scheduler plans a step before it knows the previous step's tokens, and writes `-1 - row` for
 them. Steps run in order, so when such a step runs, the token of that row of the ReqToTokenPool is
-here.
+stored here.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ class FutureTokens:
 
     @torch.inference_mode()
     def resolve(self, ids: Int64) -> Tensor:
-        """`ids`, [n], on the device, with the tokens in place of `-1 - row`."""
+        """`ids`, [n], on the device, with `-1 - row` replaced by the row's token."""
         device, unknown = self._last.device, np.flatnonzero(ids < 0)
         if not len(unknown):
             return to_device(ids, device)
@@ -30,15 +30,16 @@ class FutureTokens:
 
     @torch.inference_mode()
     def resolve_on_device(self, ids: Tensor) -> Tensor:
-        """As `resolve`, of ids that are there already: the same kernels whatever is unknown."""
+        """Like `resolve`, for ids on the device; runs the same kernels for any number of
+        unknowns."""
         known = self._last.index_select(0, (-1 - ids).clamp_(min=0))
         return torch.where(ids < 0, known, ids)
 
     @torch.inference_mode()
     def put(self, rows: Int64, tokens: Tensor) -> None:
-        """Keep what the rows of the ReqToTokenPool yielded, both [n].
+        """Store the tokens, [n], that rows of the ReqToTokenPool, [n], yielded.
 
-        A row that yielded none (-1) runs on with token 0 until the scheduler has seen it and ends
-        its request: what it computes is thrown away, but it must be a token.
+        A row without a token (-1) continues with token 0, which is a valid id, until the scheduler
+        ends its request; the results are discarded.
         """
         self._last.index_copy_(0, to_device(rows, self._last.device), tokens.clamp(min=0))

@@ -1,8 +1,8 @@
-"""`Histories`: the tokens that penalised rows have had, kept on the device from step to step.
+"""`Histories`: the earlier tokens of rows with penalties, kept on the device between steps.
 
-A batch brings the whole history of a row once, and from then on the token that each step adds. Room
-for the longest request in each row is taken at the first penalty: `most_bytes`, which the KV pool
-leaves free on a GPU (`kv_budget.py`).
+A batch contains a row's whole history once, and after that only the tokens that each step adds.
+Room for the longest request in each row is taken at the first penalty: `most_bytes`, which the KV
+pool leaves free on a GPU (`kv_budget.py`).
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ def most_bytes(rows: int, longest: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What n penalised rows have had."""
+    """The earlier tokens of n rows with penalties."""
 
     tokens: Tensor  # int32 [rows, longest], of all rows of the ReqToTokenPool
     rows: Int64  # [n]
@@ -53,13 +53,13 @@ class Histories:
     def __init__(self, rows: int, longest: int, device: torch.device) -> None:
         """
         Args:
-            rows: of the ReqToTokenPool
+            rows: number of rows of the ReqToTokenPool
             longest: tokens that a request may have
         """
         self._device = device
         self._longest = longest
         self._tokens: Tensor | None = None
-        # Of each row of the ReqToTokenPool:
+        # For each row of the ReqToTokenPool:
         self._lengths: Int64 = np.zeros(rows, dtype=np.int64)
         self._prompts: Int64 = np.zeros(rows, dtype=np.int64)
 
@@ -70,10 +70,10 @@ class Histories:
 
     @torch.inference_mode()
     def add(self, penalties: Penalties, tokens: Tensor, vocab_size: int) -> History:
-        """Add what a step's rows have had since their last one; returns their whole histories.
+        """Append a step's new tokens to its rows' histories; returns the whole histories.
 
         Args:
-            tokens: int64 [m], `penalties.tokens` with those filled in that were not known
+            tokens: int64 [m], `penalties.tokens` with unknown ones filled in
         """
         rows, token_row = penalties.rows, penalties.token_row
         counts = np.bincount(token_row, minlength=len(rows))
@@ -83,7 +83,7 @@ class Histories:
             penalties.begins
         ]
         before = self._lengths[rows]
-        # Each token's place in its row: after those of before, in the order of `tokens`.
+        # Each token's position in its row: after the earlier ones, in the order of `tokens`.
         first = np.cumsum(counts) - counts
         place = np.arange(len(token_row)) - first[token_row] + before[token_row]
         lengths = before + counts

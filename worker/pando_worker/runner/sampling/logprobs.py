@@ -1,5 +1,5 @@
 """Log-probabilities of tokens under the model's own distribution: before bias, penalties,
-temperature and masks. Computed only where a request asks for them."""
+temperature and masks. Computed only if a request asks for them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from torch import Tensor
 from pando_worker.batch import Logprobs, PromptScores
 from pando_worker.tensors.transfer import HostCopy, to_device
 
-# Logits of a prompt that exist at once. 32k tokens of a vocabulary of 128k would take 16 GiB.
+# Prompt logits in memory at a time. For 32k tokens and a vocabulary of 128k, all take 16 GiB.
 SCORE_BYTES = 32 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceLogprobs:
-    """`Logprobs` before they come to the host."""
+    """`Logprobs` on the device."""
 
     chosen: Tensor  # float32 [n]
     top_ids: Tensor  # int32 [n, top]
@@ -24,7 +24,7 @@ class DeviceLogprobs:
 
 
 class ArrivingLogprobs:
-    """`Logprobs` on their way to the host."""
+    """`Logprobs` being copied to the host."""
 
     def __init__(self, found: DeviceLogprobs) -> None:
         self._copies = [HostCopy(tensor) for tensor in (found.chosen, found.top_ids, found.top)]
@@ -36,11 +36,11 @@ class ArrivingLogprobs:
 
 @torch.inference_mode()
 def token_logprobs(logits: Tensor, tokens: Tensor, top: int) -> DeviceLogprobs:
-    """Of `tokens`, [n], and of the `top` most likely ones.
+    """Log-probabilities of `tokens`, [n], and of the `top` most likely tokens.
 
     Args:
         logits: float32 [n, vocab_size]
-        tokens: int64 [n]; where one is -1 its log-probability means nothing
+        tokens: int64 [n]; the log-probability for -1 is meaningless
     """
     total = logits.logsumexp(dim=-1, keepdim=True)
     best = logits.topk(min(top, logits.shape[1]), dim=-1)
@@ -52,10 +52,10 @@ def token_logprobs(logits: Tensor, tokens: Tensor, top: int) -> DeviceLogprobs:
 def prompt_logprobs(
     head: Callable[[Tensor], Tensor], hidden: Tensor, scores: PromptScores, vocab_size: int
 ) -> DeviceLogprobs:
-    """Of prompt tokens, in blocks, so that all their logits never exist at once.
+    """Log-probabilities of prompt tokens, computed in blocks to bound the memory of logits.
 
     Args:
-        head: logits, float32 [n, vocab_size], of hidden states [n, hidden_size]
+        head: maps hidden states [n, hidden_size] to logits, float32 [n, vocab_size]
         hidden: [num_tokens, hidden_size]
     """
     device = hidden.device

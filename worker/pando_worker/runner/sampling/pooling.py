@@ -1,4 +1,4 @@
-"""Hidden states for embeddings: a row's last one, or the sum over the row."""
+"""Pools hidden states for embeddings: a row's last one, or the sum over the row."""
 
 import numpy as np
 import torch
@@ -10,14 +10,14 @@ from pando_worker.tensors.transfer import to_device
 
 @torch.inference_mode()
 def pool(hidden: Tensor, batch: ForwardBatch) -> Tensor | None:
-    """Float32 [num_pooled, hidden_size] of final hidden states [num_tokens, hidden_size]; None
-    where the batch pools nothing. Sums leave it to the caller to divide: a prompt may have more
-    chunks."""
+    """Pooled states, float32 [num_pooled, hidden_size], of final hidden states [num_tokens,
+    hidden_size]; None if the batch pools nothing. The caller divides sums, because a prompt may
+    have several chunks."""
     pooled = batch.pooled
     if pooled is None:
         return None
     ends = np.cumsum(batch.extend_lens, dtype=np.int64)[pooled.rows]
-    # The sum over a row, as the difference of the running sums at its ends, would lose precision.
+    # A row's sum as the difference of cumulative sums would lose precision.
     firsts = np.where(pooled.is_mean, ends - batch.extend_lens[pooled.rows], ends - 1)
     lengths = ends - firsts
     offsets = np.repeat(np.cumsum(lengths) - lengths, lengths)

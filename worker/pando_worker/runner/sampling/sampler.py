@@ -1,12 +1,12 @@
-"""Picks the next token of every row, each by its own parameters and its own random number.
+"""Samples the next token of every row, with the row's own parameters and random number.
 
-The order is that of transformers and vLLM: temperature, then top-k, top-p over what top-k left,
-min-p relative to the most likely token. Each keeps the tokens above some value, so it is a
-threshold a row; tokens that tie with it stay. Nothing is sorted that need not be.
+The order is that of transformers and vLLM: temperature, then top-k, top-p over the tokens that
+top-k keeps, min-p relative to the most likely token. Each keeps the tokens above a threshold per
+row; tokens equal to it are kept. Sorting is avoided where possible.
 
-The draw is by inversion: one number in [0, 1) is a pure function of (seed, step) and picks the
-token where the cumulated weights, in the order of the vocabulary, pass it. No operation mixes rows,
-so a request's tokens do not depend on its batch.
+A token is drawn by inversion: one number in [0, 1), a pure function of (seed, step), selects the
+token where the cumulative weights, in vocabulary order, exceed it. No operation mixes rows, so a
+request's tokens do not depend on its batch.
 """
 
 from collections.abc import Callable
@@ -24,17 +24,18 @@ from pando_worker.tensors.transfer import to_device
 UInt64 = NDArray[np.uint64]
 
 Best = Callable[[Tensor], tuple[Tensor, Tensor]]
-"""A device's own way to the largest logit of each row, [rows], NaN where the row has one, and the
-first token that has it, int64 [rows]; of logits [rows, vocab_size]."""
+"""A device's own search in logits [rows, vocab_size]: the largest logit of each row, [rows], NaN if
+the row has one, and the first token with it, int64 [rows]."""
 
 Nucleus = Callable[[Tensor, Tensor], Tensor]
-"""A device's own way to the lowest weight, float32 [rows], in the smallest set of tokens that holds
-a share of all: of weights [rows, vocab_size], the largest 1, and shares [rows] between 0 and 1."""
+"""A device's own search in weights [rows, vocab_size], of which the largest is 1: the lowest
+weight, float32 [rows], in the smallest set of tokens that holds a share, [rows] in (0, 1), of the
+sum."""
 
 
 @dataclass(frozen=True, slots=True)
 class Searches:
-    """What a device finds in its own ways; None: as torch does."""
+    """A device's own searches; None: torch's."""
 
     best: Best | None = None
     nucleus: Nucleus | None = None
@@ -42,26 +43,27 @@ class Searches:
 
 BY_TORCH = Searches()
 
-# Vocabularies are searched by blocks, best block first, then inside it. Nearly every vocabulary is
-# a multiple of 64. Measured at 32 x 131,072 on CPU: argmax 3.7 ms whole, 0.7 ms by blocks.
+# Vocabularies are searched in two steps: the best block, then the best token in it. Nearly every
+# vocabulary is a multiple of 64. Measured at 32 x 131,072 on CPU: argmax takes 3.7 ms as a whole
+# and 0.7 ms by blocks.
 BLOCK = 64
-# Fewer logits than this are searched as a whole: half as fast, but one call instead of five.
+# Fewer logits than this are searched as a whole: half the speed, but one call instead of five.
 SMALL = 16_384
-# Tokens that top-p looks at first: enough for all but flat distributions. Measured as above: these
-# from the others 5 ms, a sort of all 28 ms (numpy) or 210 ms (torch).
+# Top-p first looks at this many tokens, which is enough except for flat distributions. Measured as
+# above: selecting them takes 5 ms, sorting all tokens 28 ms (numpy) or 210 ms (torch).
 HEAD = 256
-# Finding more than one in WIDE values costs as much as sorting all.
+# Selecting more than one in WIDE values costs as much as sorting all.
 WIDE = 16
 
 
 @torch.inference_mode()
 def sample(logits: Tensor, params: SamplingBatch, searches: Searches = BY_TORCH) -> Tensor:
-    """Next tokens, int64 [rows]; -1 where none can be drawn: a row's logits are not all finite
-    numbers or -inf, or every token is forbidden.
+    """Next tokens, int64 [rows]; -1 if none can be drawn, because a row's logits contain NaN or
+    +inf or because every token is forbidden.
 
     Args:
         logits: float32 [rows, vocab_size]; -inf forbids a token
-        searches: the device's own
+        searches: the device's own searches
     """
     if remainder := logits.shape[1] % BLOCK:
         logits = functional.pad(logits, (0, BLOCK - remainder), value=-torch.inf)
@@ -74,7 +76,7 @@ def sample(logits: Tensor, params: SamplingBatch, searches: Searches = BY_TORCH)
 
 
 def _best(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """The largest logit of each row and its token, [rows] each; NaN where the row has one."""
+    """The largest logit of each row and its token, [rows] each; NaN if the row has one."""
     if logits.numel() <= SMALL:
         return torch.max(logits, dim=-1)
     blocks = _blocks(logits)
@@ -85,10 +87,10 @@ def _best(logits: Tensor) -> tuple[Tensor, Tensor]:
 def _draw(
     logits: Tensor, best: Tensor, params: SamplingBatch, rows: Int64, nucleus: Nucleus | None
 ) -> Tensor:
-    """A token for each of `rows`, int64 [rows], given their logits and the best of each."""
+    """A token for each of `rows`, int64 [rows], from their logits and each row's largest."""
     device = logits.device
     temperature = to_device(params.temperature[rows], device)[:, None]
-    weights = (logits - best[:, None]).div_(temperature).exp_()  # 1 at the best
+    weights = (logits - best[:, None]).div_(temperature).exp_()  # 1 for the best token
     top_k, top_p, min_p = params.top_k[rows], params.top_p[rows], params.min_p[rows]
     if (limited := (top_k > 0) & (top_k < logits.shape[1])).any():
         _keep(weights, logits, _top_k_threshold(logits, np.where(limited, top_k, 0)))
@@ -103,13 +105,13 @@ def _draw(
 def _keep(weights: Tensor, values: Tensor, threshold: Tensor) -> None:
     """Set weights to 0 where values [rows, vocab_size] are below their row's threshold [rows].
 
-    A comparison that writes floats, then a product: measured a quarter of `masked_fill_`.
+    A comparison that writes floats, then a product: measured at a quarter of `masked_fill_`'s time.
     """
     weights *= torch.ge(values, threshold[:, None], out=torch.empty_like(values))
 
 
 def _top_k_threshold(logits: Tensor, top_k: Int64) -> Tensor:
-    """The k-th largest logit of each row, [rows]; -inf where top_k is 0."""
+    """The k-th largest logit of each row, [rows]; -inf if top_k is 0."""
     rows, count = np.flatnonzero(top_k), int(top_k.max())
     kth = to_device(count - top_k[rows], logits.device)[:, None]
     edge = _largest(_take(logits, rows), count).gather(1, kth)[:, 0]
@@ -119,8 +121,8 @@ def _top_k_threshold(logits: Tensor, top_k: Int64) -> Tensor:
 
 
 def _top_p_threshold(weights: Tensor, top_p: Float32, nucleus: Nucleus | None) -> Tensor:
-    """The lowest weight in the smallest set of tokens that holds top_p of all, [rows]; 0 where
-    top_p is 1, as rounding must not remove anything there."""
+    """The lowest weight in the smallest set of tokens that holds top_p of the sum, [rows]; 0 if
+    top_p is 1, so that rounding removes nothing."""
     device, threshold = weights.device, weights.new_zeros(len(weights))
     if nucleus is not None:
         limited = np.flatnonzero(top_p < 1)
@@ -128,7 +130,7 @@ def _top_p_threshold(weights: Tensor, top_p: Float32, nucleus: Nucleus | None) -
         return threshold.index_copy_(0, to_device(limited, device), lowest)
     goal = to_device(top_p, device) * weights.sum(dim=-1)
     rows = np.flatnonzero(top_p < 1)
-    # Whether the head suffices is known only on the host: on a GPU that would wait for the device.
+    # The host must check whether the head suffices; on a GPU this would wait for the device.
     if weights.is_cpu and weights.shape[1] > WIDE * HEAD:
         head = _largest(_take(weights, rows), HEAD)
         threshold[rows] = _nucleus_edge(head, goal[rows])
@@ -141,14 +143,14 @@ def _top_p_threshold(weights: Tensor, top_p: Float32, nucleus: Nucleus | None) -
 
 
 def _take(values: Tensor, rows: Int64) -> Tensor:
-    """Some rows, or, without a copy, all."""
+    """Some rows, or all of them without a copy."""
     if len(rows) == len(values):
         return values
     return values.index_select(0, to_device(rows, values.device))
 
 
 def _nucleus_edge(ascending: Tensor, goal: Tensor) -> Tensor:
-    """The last weight, from the largest on, before which there is less than `goal`: [rows]"""
+    """The last weight, from the largest down, before which the sum is below `goal`: [rows]."""
     held = ascending.cumsum(dim=-1)
     edge = torch.searchsorted(held, held[:, -1:] - goal[:, None], right=True)
     return ascending.gather(1, edge.clamp_(max=ascending.shape[1] - 1))[:, 0]
@@ -157,20 +159,20 @@ def _nucleus_edge(ascending: Tensor, goal: Tensor) -> Tensor:
 def _largest(values: Tensor, count: int) -> Tensor:
     """The `count` largest values of each row, the largest last, [rows, count]."""
     if WIDE * count >= values.shape[1]:
-        # Measured: numpy's sort, on vector units, takes a fifth to an eighth of torch's.
+        # Measured: numpy's vectorised sort takes a fifth to an eighth of the time of torch's.
         ordered = torch.from_numpy(np.sort(values)) if values.is_cpu else values.sort().values
         return ordered[:, -count:]
     blocks = _blocks(values)
     if blocks.shape[1] >= 4 * count:
-        # Those blocks whose best are largest hold the values: any other block has no value above
-        # the `count` bests of these.
+        # The blocks with the largest maxima contain the values: no other block has a value above
+        # these `count` maxima.
         chosen = blocks.amax(dim=-1).topk(count, sorted=False).indices
         blocks = blocks.gather(1, chosen[:, :, None].expand(-1, -1, BLOCK))
     return blocks.flatten(1).topk(count).values.flip(-1)
 
 
 def _invert(weights: Tensor, uniform: Tensor) -> Tensor:
-    """The token where the cumulated weights pass `uniform` of their sum, int64 [rows].
+    """The token where the cumulative weights exceed `uniform` of their sum, int64 [rows].
 
     Args:
         weights: float32 [rows, vocab_size]; a token of weight 0 is never picked
@@ -180,10 +182,10 @@ def _invert(weights: Tensor, uniform: Tensor) -> Tensor:
     mass = blocks.sum(dim=-1).cumsum(dim=-1, dtype=torch.float64)  # [rows, blocks]
     target = uniform[:, None] * mass[:, -1:]
     block = torch.searchsorted(mass, target, right=True)
-    block.clamp_(max=mass.shape[1] - 1)  # for rows of NaN, which have no token
+    block.clamp_(max=mass.shape[1] - 1)  # for rows with NaN, which have no token
     before = functional.pad(mass, (1, 0)).gather(1, block)
     inside = _pick_row(blocks, block[:, 0]).cumsum(dim=-1, dtype=torch.float64)
-    # A block's sum is rounded: what is left to pass may exceed what its tokens add up to.
+    # A block's sum is rounded, so the remaining target may exceed the sum of its tokens.
     rest = torch.minimum(target - before, inside[:, -1:] * (1 - 2.0**-52))
     return (block * BLOCK + torch.searchsorted(inside, rest, right=True))[:, 0]
 
@@ -194,12 +196,12 @@ def _blocks(values: Tensor) -> Tensor:
 
 
 def _pick_row(blocks: Tensor, index: Tensor) -> Tensor:
-    """One block of each row, [rows, BLOCK], of [rows, blocks, BLOCK]; index is [rows]."""
+    """One block per row, [rows, BLOCK], of [rows, blocks, BLOCK]; index is [rows]."""
     return blocks.gather(1, index[:, None, None].expand(-1, 1, BLOCK))[:, 0]
 
 
 def uniforms(seed: Int64, step: Int64) -> NDArray[np.float64]:
-    """Numbers in [0, 1 - 2^-52], [rows]: the high 52 of 64 bits that splitmix64 makes of both."""
+    """Numbers in [0, 1 - 2^-52], [rows]: the high 52 bits of splitmix64 of seed and step."""
     bits = _splitmix64(_splitmix64(seed.view(np.uint64)) + step.view(np.uint64))
     return (bits >> np.uint64(12)).astype(np.float64) * 2.0**-52
 

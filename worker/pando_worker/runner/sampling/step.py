@@ -1,4 +1,4 @@
-"""`TorchStep`: from a step's logits to its result."""
+"""`TorchStep`: turns a step's logits into its result."""
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from pando_worker.tensors.transfer import HostCopy
 
 
 class TorchStep:
-    """A batch whose model has been started. On a GPU nothing here waits but `result`."""
+    """A batch whose model has been started. On a GPU only `result` waits."""
 
     def __init__(
         self,
@@ -32,9 +32,9 @@ class TorchStep:
             logits: float32 [num_samples, vocab_size], which the step may change
             scores: of the batch's `PromptScores`
             pooled: float32 [num_pooled, hidden_size], of the batch's `PooledRows`
-            futures: where the tokens are kept for the steps after
-            histories: of rows with penalties
-            group: its first rank samples, for all
+            futures: stores the tokens for later steps
+            histories: earlier tokens of rows with penalties
+            group: its first rank samples for all ranks
             searches: for `sample`
         """
         self._batch = batch
