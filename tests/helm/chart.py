@@ -1,4 +1,4 @@
-"""Renders the chart with Helm itself, for any version of Kubernetes, and reads what comes out."""
+"""Renders the chart with Helm itself, for any version of Kubernetes, and reads the result."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -32,7 +32,7 @@ def values_of(name: str) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class As:
-    """What is rendered: a release's name and namespace, and the chart's folder."""
+    """A rendered release: its name and namespace, and the chart's folder."""
 
     name: str = "pando"
     namespace: str = "llm"
@@ -44,27 +44,27 @@ PANDO = As()
 
 @cache
 def _render(values: str, kube: str, who: As) -> str:
-    # Chart.render has no parameter for the version of Kubernetes, the library below it has.
+    # Chart.render has no parameter for the version of Kubernetes, but the library below it does.
     options = {"name": who.name, "namespace": who.namespace, "kube_version": kube}
     with Chart.load(who.chart) as chart:
         return _native.call_string("helm_render", chart._raw(), values, json.dumps(options))
 
 
 def render_files(values: Mapping[str, Any], kube: str = CURRENT) -> dict[str, str]:
-    """Rendered texts by the template's path. Raises helm_python's HelmError."""
+    """Rendered texts by template path. Raises helm_python's HelmError."""
     files: dict[str, str] = json.loads(_render(json.dumps(values), kube, PANDO))
     return files
 
 
 def render(values: Mapping[str, Any], kube: str = CURRENT, who: As = PANDO) -> list[Manifest]:
-    """All objects that a release consists of, its hooks among them."""
+    """All objects of a release, including its hooks."""
     manifests: list[Manifest] = json.loads(_parsed(json.dumps(values), kube, who))
     return manifests
 
 
 @cache
 def _parsed(values: str, kube: str, who: As) -> str:
-    """Kept as text, so that a test may change what it gets."""
+    """Rendered text; parsed again for each test, so that a test may change its objects."""
     files: dict[str, str] = json.loads(_render(values, kube, who))
     return json.dumps(
         [
@@ -92,7 +92,7 @@ def of_kind(manifests: list[Manifest], kind: str) -> list[Manifest]:
 
 
 def pods(manifests: list[Manifest]) -> Iterator[tuple[str, Manifest]]:
-    """Each pod or template of pods, with the name of what makes it."""
+    """Each pod or pod template, with the name of its owner."""
     for manifest in manifests:
         name = f"{manifest['kind']} {manifest['metadata']['name']}"
         if manifest["kind"] == "Pod":

@@ -1,4 +1,4 @@
-"""The API server that the operator's tests have, for releases of the chart."""
+"""The API server of the operator's tests, for releases of the chart."""
 
 from tests.operator.conftest import api_server, namespace
 

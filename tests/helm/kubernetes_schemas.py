@@ -1,4 +1,4 @@
-"""Objects against the schemas of a version of Kubernetes, in which unknown fields are errors."""
+"""Validates objects against the schemas of a Kubernetes version; unknown fields are errors."""
 
 import json
 from functools import cache
@@ -14,7 +14,7 @@ from tests.helm.schemas.reduce import reduced
 FILE_OF_OLDEST = Path(__file__).with_name("schemas") / "kubernetes-1.20.json"
 
 FOREIGN = {"ServiceMonitor", "PodMonitor", "HTTPRoute"}
-"""Kinds of other projects, for which there is no schema here."""
+"""Kinds of other projects, which have no schema here."""
 
 
 @cache
@@ -37,7 +37,7 @@ def _validator(kube: str, kind: str) -> jsonschema.Draft7Validator:
 
 
 def errors(manifest: Manifest, kube: str) -> list[str]:
-    """What that version would refuse."""
+    """The errors for which that version would refuse the object."""
     assert kube in (OLDEST, CURRENT)
     return [] if manifest["kind"] in FOREIGN else _errors(json.dumps(manifest), kube)
 

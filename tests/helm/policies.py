@@ -1,4 +1,4 @@
-"""Who may connect to whom by network policies, as Kubernetes defines these for rules like ours."""
+"""Which pods may connect under network policies, by Kubernetes' rules as far as ours use them."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,7 +8,7 @@ from tests.helm.chart import Manifest, of_kind
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A pod; one without labels stands for an address outside the cluster."""
+    """A pod. Without labels it is an address outside the cluster."""
 
     labels: dict[str, str] = field(default_factory=dict)
     namespace: str = "llm"
@@ -16,7 +16,7 @@ class Peer:
 
 
 def may_connect(manifests: list[Manifest], source: Peer, target: Peer, port: int) -> bool:
-    """Both ends have to allow it; whom no policy selects may do anything."""
+    """Both ends must allow it. A pod that no policy selects may do anything."""
     policies = of_kind(manifests, "NetworkPolicy")
     return _allows(policies, "Egress", source, target, port) and _allows(
         policies, "Ingress", target, source, port

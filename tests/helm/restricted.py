@@ -1,4 +1,4 @@
-"""The restricted profile of Kubernetes's pod security standards, as its documentation has it."""
+"""The restricted profile of Kubernetes' pod security standards, written from its documentation."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ SECCOMP = {"RuntimeDefault", "Localhost"}
 
 
 def violations(pod: Manifest) -> list[str]:
-    """What the profile forbids of a pod."""
+    """The pod's violations of the profile."""
     spec = pod["spec"]
     found = [
         f"{field} is set" for field in ("hostNetwork", "hostPID", "hostIPC") if spec.get(field)

@@ -31,7 +31,7 @@ def test_single_values_named_in_the_page_exist() -> None:
         if name.split(".")[0] in roots
     }
     assert len(named) > 5
-    # Below `settings` the chart takes what the part's own settings have.
+    # Below `settings` the chart accepts the part's own settings.
     for part, settings in (("router", RouterSettings), ("operator", OperatorSettings)):
         known |= {f"{part}.settings.{field}" for field in settings.model_fields}
     assert named <= known | parents

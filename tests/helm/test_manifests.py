@@ -48,7 +48,7 @@ def test_a_field_that_the_cluster_does_not_know_is_found() -> None:
 
 
 def test_all_kinds_that_the_chart_can_make_are_rendered_by_these_values() -> None:
-    """So that nothing goes unchecked: kinds are counted by their lines in the templates."""
+    """Otherwise a kind would go unchecked. Kinds are counted by their lines in the templates."""
     written = {
         line.removeprefix("kind: ").strip()
         for file in (CHART / "templates").rglob("*.yaml")
@@ -144,7 +144,7 @@ def test_pools_share_the_hubs_token_and_the_model_cache() -> None:
 def test_settings_files_are_taken_by_router_and_operator(values: str) -> None:
     manifests = render(values_of(values))
     router = settings_file(manifests, "router")
-    # Files that are mounted in the pod alone.
+    # Files that exist only in the pod.
     assert router.pop("api_keys", "/etc/pando/keys") == "/etc/pando/keys"
     for upstream in router.get("upstream", ()):
         upstream.pop("api_key_file", None)
@@ -214,7 +214,7 @@ def test_a_new_version_of_the_chart_restarts_no_pod(tmp_path: Path) -> None:
     ("name", "namespace"), [("2024", "123"), ("n", "on"), ("pando-" + "x" * 47, "y" * 63)]
 )
 def test_any_name_that_kubernetes_allows_is_one(name: str, namespace: str) -> None:
-    """YAML takes 123 and `on` for something else; names and labels have at most 63 characters."""
+    """YAML does not read 123 and `on` as text; names and labels have at most 63 characters."""
     for manifest in render(values_of("everything-values.yaml"), OLDEST, As(name, namespace)):
         assert not errors(manifest, OLDEST)
         labels = manifest["metadata"].get("labels", {})

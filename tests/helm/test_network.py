@@ -1,4 +1,4 @@
-"""Network policies allow the paths that are needed, and no other."""
+"""Network policies allow the necessary paths and no others."""
 
 import itertools
 

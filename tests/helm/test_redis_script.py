@@ -1,4 +1,4 @@
-"""The script that starts the bundled Redis, with real servers of both kinds."""
+"""The script that starts the bundled Redis, with a real Redis and a real Valkey."""
 
 import os
 import subprocess
@@ -25,7 +25,7 @@ PROGRAMS = {"valkey-server": VALKEY, "redis-server": REDIS}
 
 @contextmanager
 def running(kind: str, folder: Path, **secret: str) -> Iterator[Started]:
-    """As its container starts it, with the container's paths in a folder of the test."""
+    """Starts it like its container, with the container's paths in a folder of the test."""
     (folder / kind).symlink_to(PROGRAMS[kind])
     (folder / "redis-cli").symlink_to(REDIS.with_name("redis-cli"))
     for key, value in secret.items():
@@ -71,7 +71,7 @@ def test_redis_wants_the_secrets_password_and_shows_it_to_nobody(server: Started
         redis.Redis(port=port).ping()
     with pytest.raises(redis.AuthenticationError):
         redis.Redis(port=port, password="wrong").ping()
-    # The shell has become the server, which is process 1 of its container and gets its signals.
+    # The shell has become the server, so process 1 of the container is the server and gets signals.
     command = Path(f"/proc/{process.pid}/cmdline").read_text()
     assert "-server" in command and PASSWORD not in command
     config = redis.Redis(port=port, password=PASSWORD).config_get()

@@ -1,4 +1,4 @@
-"""A release's life with Helm itself and a real API server; the test plays the Job's controller."""
+"""A release's life with real Helm and a real API server; the test acts as the Job controller."""
 
 import asyncio
 import base64
@@ -25,7 +25,7 @@ CRD = f"{CRDS}/workerpools.pando.dev"
 
 
 class Jobs(threading.Thread):
-    """Runs the hook's Jobs of a namespace as their pods would, until it is told to stop."""
+    """Runs the hook's Jobs of a namespace as their pods would, until `stop`."""
 
     def __init__(self, api_server: ApiServer, namespace: str) -> None:
         super().__init__(daemon=True)
@@ -102,7 +102,7 @@ def release(api_server: ApiServer, namespace: str, tmp_path: Path) -> Iterator[R
     one.helm.uninstall("pando", ignore_not_found=True)
     one.helm.close()
     jobs.stop()
-    api_server.call("DELETE", CRD)  # it is the cluster's, and other tests have their releases
+    api_server.call("DELETE", CRD)  # it belongs to the cluster, which other tests share
 
     def gone() -> bool:
         names = [one["metadata"]["name"] for one in api_server.call("GET", CRDS)["items"]]
@@ -145,7 +145,7 @@ def test_upgrade_rollback_and_uninstall_keep_what_they_should(release: Release) 
         "/apis/policy/v1beta1/namespaced/poddisruptionbudgets",
     ):
         assert not [name for name in release.names(kind) if name.startswith("pando")], kind
-    # What the garbage collector takes: its owner is gone. The CRD stays, with pools of others.
+    # The garbage collector would delete it, as its owner is gone. The CRD and others' pools stay.
     (reference,) = release.pool()["metadata"]["ownerReferences"]
     assert reference["uid"] == owner
 

@@ -1,4 +1,4 @@
-"""Pods are restricted, secrets are references, and nobody may do more than needed."""
+"""Pods are restricted, secrets are references, and permissions are minimal."""
 
 import json
 import re
@@ -121,7 +121,7 @@ def test_every_variable_is_a_setting(values: str) -> None:
 
 
 def rules(role: Manifest) -> set[tuple[str, str, str, str]]:
-    """Group, resource, names, verb: one for each thing that may be done."""
+    """Each permission as group, resource, names and verb."""
     return {
         (group, resource, ",".join(rule.get("resourceNames", ["*"])), verb)
         for rule in role["rules"]

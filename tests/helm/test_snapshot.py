@@ -1,6 +1,6 @@
-"""The default rendering as it was last looked at; a change of it shows in the review.
+"""The default rendering as last reviewed, so that a change shows in the next review.
 
-`python -m tests.helm.test_snapshot` writes it anew.
+`python -m tests.helm.test_snapshot` rewrites it.
 """
 
 import re
@@ -11,7 +11,7 @@ from tests.helm.chart import render_files
 SNAPSHOT = Path(__file__).with_name("snapshot.yaml")
 
 ELSEWHERE = ("crds/", "NOTES.txt", "tests/configmap.yaml")
-"""Compared with their sources by other tests, or meant to be read alone."""
+"""Other tests compare these with their sources, or they are reviewed on their own."""
 
 
 def rendered() -> str:
@@ -24,14 +24,14 @@ def rendered() -> str:
         for path, text in files.items()
         if text.strip() and not path.startswith(ELSEWHERE)
     )
-    # Drawn anew by each rendering.
+    # Random in each rendering.
     text = re.sub(r"(password: \"|redis://:)\w{32}", r"\1PASSWORD", text)
     return re.sub(r" +$", "", text, flags=re.MULTILINE)
 
 
 def test_the_default_rendering_is_the_one_that_was_looked_at() -> None:
     assert rendered() == SNAPSHOT.read_text(encoding="utf-8"), (
-        "if that is meant: python -m tests.helm.test_snapshot"
+        "if this is intended: python -m tests.helm.test_snapshot"
     )
 
 

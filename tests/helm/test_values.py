@@ -1,4 +1,4 @@
-"""Values: strict lint, and a schema that refuses what does not exist."""
+"""Values: strict lint, and a schema that refuses unknown values."""
 
 import json
 import re

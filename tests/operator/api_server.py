@@ -1,7 +1,7 @@
-"""A real API server with its etcd, and nothing else: no controllers, no nodes.
+"""A real API server with its etcd, without controllers and nodes.
 
-The programs come from the folder that KUBEBUILDER_ASSETS names, as envtest of controller-runtime
-has it: `etcd` and `kube-apiserver`. Tests play whatever else of a cluster they need.
+The programs, `etcd` and `kube-apiserver`, are in the folder that KUBEBUILDER_ASSETS names, as for
+controller-runtime's envtest. Tests simulate the other parts of a cluster that they need.
 """
 
 import json
@@ -22,18 +22,18 @@ import yaml
 from pando.up.free_port import free_port
 
 ADMIN = "system:masters"
-START_S = 100  # a machine with much other work takes long
+START_S = 100  # a busy machine is slow
 
 
 def assets() -> Path | None:
-    """The folder with both programs, or None where there is none."""
+    """The folder with both programs; None if there is none."""
     folder = Path(os.environ.get("KUBEBUILDER_ASSETS", "/nonexistent"))
     programs = (folder / "etcd", folder / "kube-apiserver")
     return folder if all(os.access(program, os.X_OK) for program in programs) else None
 
 
 class ApiServer:
-    """Users: `admin`, who may all, and those of `users`, who may what RBAC gives them."""
+    """Its users are `admin`, with all permissions, and `users`, with those that RBAC grants."""
 
     def __init__(self, programs: Path, *users: str) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="pando-api-")
@@ -47,7 +47,7 @@ class ApiServer:
         self._start("kube-apiserver", self._api_server(programs))
 
     def wait(self) -> None:
-        """Until it answers; fails with the end of its log."""
+        """Wait until it answers. Fails with the end of its log."""
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline:
             if any(process.poll() is not None for process in self._processes):
@@ -80,7 +80,7 @@ class ApiServer:
         user: str = "admin",
         content_type: str = "application/json",
     ) -> Any:
-        """What a test does beside the operator's own client. Raises OSError with the answer."""
+        """A call without the operator's client. Raises OSError with the answer."""
         request = urllib.request.Request(
             self.url + path,
             method=method,
@@ -98,7 +98,8 @@ class ApiServer:
             raise OSError(f"{method} {path}: {error} {error.read().decode()}") from error
 
     def kubeconfig(self, user: str = "admin", server: str = "") -> Path:
-        """A file for kubectl and clients; `server` is another address, such as a proxy's."""
+        """A file for kubectl and clients; `server` overrides the address, for example by a
+        proxy's."""
         path = self.folder / f"{user}-{secrets.token_hex(4)}.kubeconfig"
         cluster = {
             "server": server or self.url,
@@ -116,7 +117,7 @@ class ApiServer:
         return path
 
     def compact(self) -> None:
-        """Makes etcd forget all versions but the present one: older watches are answered 410."""
+        """Makes etcd forget all versions but the current one, so older watches are answered 410."""
         revision = self._etcd_call("range", {"key": "AA=="})["header"]["revision"]
         self._etcd_call("compaction", {"revision": revision})
 
@@ -169,9 +170,9 @@ class ApiServer:
             f"--service-account-signing-key-file={folder / 'server.key'}",
             "--service-account-issuer=https://kubernetes.default.svc",
             "--service-cluster-ip-range=10.96.0.0/16",
-            # Watches of leases come from etcd, so that `compact` makes them expire.
+            # Serve watches of leases from etcd, so that `compact` makes them expire.
             "--watch-cache-sizes=leases.coordination.k8s.io#0",
-            # Nobody is here who would make service accounts for pods.
+            # No controller here creates service accounts for pods.
             "--disable-admission-plugins=ServiceAccount",
         ]
 

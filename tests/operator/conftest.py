@@ -31,7 +31,7 @@ async def kube(api_server: ApiServer) -> AsyncIterator[Kube]:
 
 @pytest.fixture
 def namespace(api_server: ApiServer) -> str:
-    """A new one. They end with the server: nobody here could empty them."""
+    """A new namespace. It ends with the server, as no controller here could empty it."""
     name = f"t-{secrets.token_hex(4)}"
     api_server.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
     return name
@@ -45,7 +45,7 @@ async def front(api_server: ApiServer) -> AsyncIterator[Front]:
 
 @pytest.fixture
 async def fronted(api_server: ApiServer, front: Front) -> AsyncIterator[Kube]:
-    """As admin, through the front."""
+    """The admin's client, through the front."""
     path = str(api_server.kubeconfig(server=front.url))
     one = Kube(await load_configuration(path), timeout_s=2.0)
     yield one

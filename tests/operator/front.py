@@ -1,4 +1,5 @@
-"""A front to the API server that is slow, refuses, lies or hangs up, when a test says so."""
+"""A proxy before the API server that a test can make slow, refuse, give wrong answers or hang
+up."""
 
 import asyncio
 import ssl
@@ -16,14 +17,14 @@ Matches = Callable[[web.Request], bool]
 
 @dataclass(slots=True)
 class Fault:
-    """What happens to requests that match, `times` of them (all with -1)."""
+    """A fault for matching requests, `times` of them (-1: all)."""
 
     matches: Matches
-    status: int = 0  # answered so, and not forwarded; 0: forwarded
+    status: int = 0  # answer with this status, without forwarding; 0: forward
     body: str = ""
     delay_s: float = 0.0
-    hang_up: bool = False  # the connection is closed without an answer, and nothing is forwarded
-    is_lost: bool = False  # forwarded, and the connection is closed in place of the answer
+    hang_up: bool = False  # close the connection without an answer, without forwarding
+    is_lost: bool = False  # forward, then close the connection without an answer
     times: int = -1
     hits: int = 0
 
@@ -63,7 +64,7 @@ async def running_front(server: ApiServer) -> AsyncIterator[Front]:
     ) as client:
         front = Front("")
 
-        # The server waits for what is under way; watches are for a minute.
+        # The server would wait for running requests, and watches last a minute.
         handling: set[asyncio.Task[object]] = set()
 
         async def handle(request: web.Request) -> web.StreamResponse:

@@ -10,7 +10,8 @@ _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 def install(server: ApiServer) -> None:
-    """As servers before 1.25 get it; waits until pools are served. Again, it changes nothing."""
+    """In the form for servers before 1.25; waits until pools are served. Repeating it is
+    harmless."""
     try:
         server.call("POST", _CRDS, _without_rules(crd()))
     except OSError as error:

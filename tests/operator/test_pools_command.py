@@ -1,4 +1,4 @@
-"""`pando pools` against a real API server."""
+"""`pando pools` with a real API server."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def server(api_server: ApiServer) -> ApiServer:
 def show(
     server: ApiServer, namespace: str, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., str]:
-    """What the command prints about this test's namespace."""
+    """Runs the command for this test's namespace and returns its output."""
     kubeconfig = str(server.kubeconfig())
 
     def run(*arguments: str, where: tuple[str, ...] = ("--namespace", namespace)) -> str:
@@ -165,7 +165,7 @@ def test_a_watch_shows_what_changes_until_it_is_interrupted(
         [*command, "--kubeconfig", str(server.kubeconfig())],
         stdout=theirs,
         env=environment,
-        # Tests that run in the background may ignore it, and so would their children.
+        # Tests in the background may ignore SIGINT, and their children would inherit that.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         try:

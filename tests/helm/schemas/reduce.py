@@ -1,8 +1,8 @@
-"""What a version of Kubernetes says of the kinds that the chart makes, out of all that it says.
+"""Extracts the schemas of the chart's kinds from all schemas of a Kubernetes version.
 
 `python tests/helm/schemas/reduce.py FOLDER` writes kubernetes-1.20.json; FOLDER is
-`v1.20.0-local-strict` of the source of kubernetes-validate 1.20.0 (PyPI): the installed one begins
-at 1.25.
+`v1.20.0-local-strict` from the source of kubernetes-validate 1.20.0 (PyPI), as the installed
+version starts at 1.25.
 """
 
 import json
@@ -41,7 +41,7 @@ KINDS = {
 
 
 def reduced(everything: dict[str, Any]) -> dict[str, Any]:
-    """`kinds`, by API and name, and `definitions` of all that they refer to; no descriptions."""
+    """`kinds`, by API and name, and the `definitions` that they refer to, without descriptions."""
     definitions = everything.get("$defs") or everything["definitions"]
     kinds = {kind: name for kind, name in KINDS.items() if name in definitions}
     kept: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""The rest of a cluster, played: a Deployment controller, a kubelet, workers that send heartbeats.
+"""Simulates the rest of a cluster: a Deployment controller, a kubelet, workers with heartbeats.
 
 Pods come and go as Kubernetes 1.20 would have it: a new template is rolled out one by one; of too
 many pods, those go first that are not ready (and nothing looks at deletion costs). A pod is Ready
@@ -37,12 +37,12 @@ _numbers = itertools.count()
 
 @dataclass(slots=True)
 class Worker:
-    """What a pod's process says of itself; a test sets its load."""
+    """A pod's process, as it reports itself; a test sets its load."""
 
     pod: str
     incarnation: str
     ready: bool = True
-    ends: "asyncio.Task[None] | None" = None  # its hand-off, once its pod is deleted
+    ends: "asyncio.Task[None] | None" = None  # its hand-off, after its pod is deleted
     pinned: int = 0
     running: int = 0
     waiting: int = 0
@@ -55,21 +55,21 @@ class Cluster:
     kube: Kube
     redis: RedisClient
     namespace: str
-    starts_ready: bool = True  # workers of new pods
+    starts_ready: bool = True  # whether workers of new pods start ready
     workers: dict[str, Worker] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)  # "+pod" and "-pod"
-    replicas_seen: list[int] = field(default_factory=list)  # of the Deployment, as they changed
+    replicas_seen: list[int] = field(default_factory=list)  # of the Deployment, in order
     beats: bool = True
     ignored: set[str] = field(default_factory=set)  # pods that no Deployment made
-    placeless: set[str] = field(default_factory=set)  # images whose pods no node takes
+    placeless: set[str] = field(default_factory=set)  # images whose pods fit no node
     _deployments: dict[str, Deployment] = field(default_factory=dict)  # by uid
     _templates: dict[str, Object] = field(default_factory=dict)  # by revision
-    _owners: dict[str, str] = field(default_factory=dict)  # uid of its Deployment by pod
+    _owners: dict[str, str] = field(default_factory=dict)  # pod name to uid of its Deployment
 
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            # The test broke something, and mends it; or the API server answered too late.
+            # The test broke something and will mend it, or the API server answered too late.
             with suppress(KubeError, FleetUnavailable, OSError):
                 await self.step()
             await asyncio.sleep(STEP_S)
@@ -77,7 +77,7 @@ class Cluster:
     async def step(self) -> None:
         deployments, _ = await self.kube.list(DEPLOYMENTS, self.namespace)
         pods = [pod for pod in await self.pods() if key_of(pod).name not in self.ignored]
-        # What a call did whose answer was lost: a controller goes by what is there.
+        # A call whose answer was lost may have had its effect: go by the pods that exist.
         for name in self.workers.keys() - {key_of(pod).name for pod in pods}:
             await self._gone(name)
         for deployment in deployments:
@@ -93,7 +93,7 @@ class Cluster:
                 await self._live(pod)
 
     def busy(self, pinned: int, **more: Any) -> None:
-        """So many tokens are pinned on each worker, of CAPACITY."""
+        """Set the pinned tokens of each worker, of CAPACITY."""
         for worker in self.workers.values():
             worker.pinned = pinned
             for name, value in more.items():
@@ -139,7 +139,7 @@ class Cluster:
         self._made(await self.kube.create(PODS, body), deployment["metadata"]["uid"])
 
     def _made(self, pod: Object, owner: str) -> None:
-        """Its worker starts, where it has a node."""
+        """Start its worker, if it has a node."""
         name = key_of(pod).name
         self.log.append(f"+{name}")
         self._owners[name] = owner
@@ -147,7 +147,7 @@ class Cluster:
             self.workers[name] = Worker(name, f"i{name}", ready=self.starts_ready)
 
     async def _end(self, pod: Object) -> None:
-        """Worker and kubelet of a pod that was deleted."""
+        """The work of worker and kubelet for a deleted pod."""
         key = key_of(pod)
         worker, pool = self.workers.get(key.name), key.name.rpartition("-")[0]
         if worker is not None:
@@ -160,7 +160,7 @@ class Cluster:
         await self._delete(key)
 
     async def _delete(self, key: Key) -> None:
-        # There is no kubelet that would confirm a graceful end.
+        # No kubelet here confirms a graceful end.
         path, at_once = PODS.path(key.namespace, key.name), {"gracePeriodSeconds": 0}
         await asyncio.to_thread(self.server.call, "DELETE", path, at_once)
         await self._gone(key.name)
@@ -228,7 +228,7 @@ def _state(worker: Worker) -> ReplicaState:
 
 
 def _standing(pod: Object) -> tuple[bool, bool, int]:
-    """Which goes first; the order of what it does not say is the age."""
+    """The order of deletion; among equals, the order is by age."""
     number = int(pod["metadata"]["name"].rpartition("-")[2])
     return "nodeName" in pod["spec"], _is_ready(pod), -number
 

@@ -1,4 +1,4 @@
-"""The operator before a real API server and a real Redis, with the rest of a cluster played."""
+"""The operator with a real API server and a real Redis; the rest of the cluster is simulated."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ from tests.operator.controller.cluster import Cluster
 from tests.operator.pool_crd import install
 from tests.waiting import PATIENCE_S, pauses
 
-# Everything at once, so that tests take seconds.
+# No waiting times, so that tests take seconds.
 FAST: dict[str, Any] = {
     "minReplicas": 1,
     "maxReplicas": 5,
@@ -44,14 +44,14 @@ class Scene:
         self.server, self.kube, self.cluster = server, kube, cluster
         self.redis_url, self.namespace = redis_url, namespace
         self.redis = cluster.redis
-        self.said: list[str] = []  # by the operators' logs
-        self.running: list[asyncio.Task[None]] = []  # the played cluster and the operators
+        self.said: list[str] = []  # messages of the operators' logs
+        self.running: list[asyncio.Task[None]] = []  # the simulated cluster and the operators
 
     def key(self, name: str = "pool") -> Key:
         return Key(self.namespace, name)
 
     def sync_redis(self) -> "redis.Redis":
-        """For what is asked in the middle of something else."""
+        """A synchronous client, for callbacks."""
         return redis.Redis.from_url(self.redis_url)
 
     async def make(self, name: str = "pool", **spec: Any) -> Object:
@@ -81,7 +81,8 @@ class Scene:
         return [event for event in events if event["reason"] == reason]
 
     async def event(self, reason: str) -> Object:
-        """The only one of this reason, once it is there: a status is written before its events."""
+        """The only event with this reason; waits for it, as a status is written before its
+        events."""
         (event,) = await self.until(lambda: self.events(reason), f"an event {reason}")
         assert isinstance(event, dict)
         return event
@@ -89,8 +90,8 @@ class Scene:
     async def until(
         self, condition: Callable[[], Any], what: str, seconds: float = PATIENCE_S
     ) -> Any:
-        """`condition` may be a coroutine function; fails with `what`, the pods and the pool's
-        status, or with what ended an operator or the cluster."""
+        """Wait for `condition`, which may be a coroutine function. Fails with `what`, the pods and
+        the pool's status, or with the error that ended an operator or the cluster."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         for pause in pauses():
@@ -166,7 +167,7 @@ async def draining(scene: Scene) -> list[str]:
 
 
 class Said(logging.Handler):
-    """Keeps what an operator logs, for the message of a test that fails."""
+    """Collects an operator's log messages, for the report of a failed test."""
 
     def __init__(self, said: list[str]) -> None:
         super().__init__()

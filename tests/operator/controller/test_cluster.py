@@ -1,4 +1,4 @@
-"""The played cluster goes by what is there, as real controllers do, on a machine that is busy."""
+"""The simulated cluster acts on the state that it observes, like real controllers, when busy."""
 
 from aiohttp import web
 

@@ -1,4 +1,4 @@
-"""Whatever fails, the fleet stays as it is, and what was begun goes on when the failure is over."""
+"""During any failure the fleet stays as it is; afterwards unfinished work continues."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ from tests.operator.controller.conftest import FAST, Scene, draining
 from tests.operator.front import Fault, Front
 
 END_S = 5.0
-"""From SIGTERM to the end of the process; it takes less than one where the machine is not busy."""
+"""From SIGTERM to the end of the process; on an idle machine it takes less than a second."""
 
 MANUAL = {"mode": "Manual", **FAST}
 
@@ -64,7 +64,7 @@ async def test_a_pool_that_is_wrong_is_told_the_field_and_nothing_else_changes(
 
         await scene.change(scaling={"minReplicas": 1}, template=None)
         await scene.serving(2)
-        await scene.until(lambda: scene.events("Recovered"), "it is told that all is well")
+        await scene.until(lambda: scene.events("Recovered"), "the recovery is reported")
         assert (await scene.condition("Degraded"))["status"] == "False"
 
 
@@ -80,7 +80,7 @@ async def test_a_drain_goes_on_with_another_operator(scene: Scene) -> None:
         async def told() -> bool:
             return bool((await scene.status()).get("drainingReplicas") == 1)
 
-        await scene.until(told, "the status tells of it")
+        await scene.until(told, "the status reports it")
         await first.stop()
     await scene.redis.flushall()  # even the marks are lost
     scene.cluster.workers[leaving].running = 0
@@ -104,7 +104,7 @@ async def test_a_replica_that_is_needed_again_is_given_back(scene: Scene) -> Non
         async def kept() -> bool:
             return not await draining(scene)
 
-        await scene.until(kept, "it is given back")
+        await scene.until(kept, "it is kept")
         await scene.serving(2)
         await scene.event("Kept")
     assert set(scene.cluster.workers) == before
@@ -139,7 +139,7 @@ async def test_without_redis_nothing_is_scaled_and_it_is_told(
         async def wanted() -> bool:
             return await seen() and (await scene.status()).get("desired") == 1
 
-        await scene.until(wanted, "one replica less is wanted")
+        await scene.until(wanted, "one replica fewer is wanted")
         assert scene.cluster.replicas_seen == [2]
         assert await draining(scene) == []
         assert not [line for line in scene.said if "failed" in line]
@@ -232,7 +232,7 @@ async def test_a_calm_pool_costs_no_write_and_no_event(scene: Scene, front: Fron
                 if not one.startswith("GET") and "/leases" not in one
             ]
 
-        await writes_between_looks(2)  # the last words about its start
+        await writes_between_looks(2)  # the last reports of its start
         assert await writes_between_looks(10) == []
 
 

@@ -1,4 +1,4 @@
-"""Small steps of a look: what counts as the pool's size, and how long a replica took to start."""
+"""Small steps of the loop: a pool's size, and how long a replica took to start."""
 
 from typing import Any
 
@@ -31,15 +31,15 @@ def drained(name: str, **fields: Any) -> PodView:
 
 def test_those_that_leave_count_no_more_and_a_surge_never_did() -> None:
     assert staying([pod("a"), pod("b"), drained("c")], 3) == 2
-    assert staying([pod("a"), pod("b"), drained("c")], 2) == 2  # it is about to be deleted
+    assert staying([pod("a"), pod("b"), drained("c")], 2) == 2  # c is about to be deleted
     rolling = [pod("a"), pod("b"), drained("c"), pod("new", revision="2")]
     assert staying(rolling, 3) == 2
     assert staying(rolling, 2) == 2
-    assert staying([pod("a")], 3) == 3  # two are not there yet
+    assert staying([pod("a")], 3) == 3  # two do not exist yet
 
 
 def test_a_pod_that_went_otherwise_and_was_replaced_uses_up_no_rate() -> None:
-    """Four were to become three; a rollout took the one that drained, and there are four again."""
+    """Four should become three, but a rollout deleted the draining one, so there are four again."""
     history = History().scaled(NOW - 10, 4, 3, "pressure")
     known = memory(history=history, desired=3, replicas=4)
     follow_replaced(known, current=4, replicas=4, now=NOW)

@@ -1,4 +1,4 @@
-"""A pool that leaves mode Auto keeps its size until somebody gives it another."""
+"""A pool that leaves mode Auto keeps its size until someone scales it."""
 
 from collections.abc import Awaitable, Callable
 
@@ -44,7 +44,7 @@ async def test_without_auto_a_pool_stays_as_large_as_it_is_until_it_is_scaled(
             await scene.change(scaling={"mode": mode, "minReplicas": 1})
             await seen(scene)
             assert (await scene.status())["desired"] == 3
-        await scale(scene, 1)  # what the API server would have filled in
+        await scale(scene, 1)  # the API server's default
         await scene.serving(1)
     assert scene.cluster.replicas_seen == [3, 1]
 

@@ -1,4 +1,4 @@
-"""The operator needs the permissions that its page lists, and no others."""
+"""The operator needs exactly the permissions that its page lists."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces"
 
 
 def listed() -> list[Object]:
-    """The rules of a Role, from the table of the page."""
+    """The rules of a Role, from the page's table."""
     rules = []
     table = PAGE.read_text().partition("## Permissions")[2]
     for what, verbs in re.findall(r"^\| `([a-z0-9./]+)`[^|]*\| ([a-z, ]+) \|", table, re.M):

@@ -1,4 +1,4 @@
-"""What scheduler and kubelet say of a pod that cannot run is what the pool's status says."""
+"""A pool's status repeats what the scheduler and the kubelet report of a pod that cannot run."""
 
 from datetime import UTC, datetime
 from typing import Any

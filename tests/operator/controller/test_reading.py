@@ -1,4 +1,4 @@
-"""What runs on a replica, by its own word or, where it is silent, by what routers sent there."""
+"""The requests on a replica, by its own report or, if it is silent, by the routers' leases."""
 
 from collections.abc import AsyncIterator
 
@@ -34,7 +34,7 @@ async def test_a_stalled_replica_has_what_routers_have_not_taken_from_it(world: 
     world.now_ms += 1_000
     assert (await reader.read()).requests == {"a": 0}
     world.now_ms += 10_000
-    assert not (await reader.read()).stalled, "it may be anything by now"
+    assert not (await reader.read()).stalled, "its report is too old"
 
 
 def reader_of(world: World) -> Reader:

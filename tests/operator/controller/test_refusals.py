@@ -1,4 +1,4 @@
-"""What is refused, or somebody else's, is told; what is there lives on."""
+"""Refusals, and objects that belong to others, are reported; existing replicas go on."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ POLICY = '{"message": "admission webhook \\"policy\\" denied the request: not to
 
 
 def is_template(request: web.Request) -> bool:
-    """The apply of everything but `replicas`."""
+    """The apply of everything except `replicas`."""
     return (
         request.method == "PATCH"
         and "/deployments/" in request.path
@@ -46,7 +46,7 @@ async def test_the_replicas_of_a_pool_that_became_invalid_come_and_leave_as_befo
         await scene.until(lambda: leaving not in scene.cluster.workers, "its drain ends")
         assert scene.cluster.replicas_seen == [3, 2]
         lost = next(iter(scene.cluster.workers))
-        await scene.cluster._delete(scene.key(lost))  # evicted, say
+        await scene.cluster._delete(scene.key(lost))  # for example evicted
 
         async def replaced() -> bool:
             pods = await scene.cluster.pods()
@@ -77,7 +77,7 @@ async def test_a_refused_template_keeps_nobody_from_scaling(scene: Scene, front:
         async def let_in() -> bool:
             return bool((await scene.status()).get("readyReplicas", 0) >= 2)
 
-        await scene.until(let_in, "its gate opens, and the status goes on")
+        await scene.until(let_in, "its gate opens and the status is updated")
         assert (await scene.condition("Degraded"))["reason"] == "Invalid"
         front.faults.clear()
 

@@ -1,4 +1,4 @@
-"""While a Deployment rolls, and where it is broken off: sizes follow, caches are handed on."""
+"""During a rollout, even an interrupted one, sizes follow the spec and caches are handed off."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -23,7 +23,7 @@ GRADUAL: dict[str, Any] = {
         },
     },
 }
-"""A rate by which a change that is told and not carried out would be taken back."""
+"""A rate that would revert a change that is reported but not carried out."""
 
 UNHURRIED = {**FAST, "behavior": {"scaleDown": {"stabilizationWindowSeconds": 600}}}
 
@@ -72,7 +72,7 @@ async def test_a_pod_that_somebody_deletes_hands_off_its_cache(scene: Scene) -> 
 
 @asynccontextmanager
 async def routers(scene: Scene) -> AsyncIterator[list[Mark]]:
-    """Play what routers do: they hand off what a replica held that is still in the fleet."""
+    """Act as the routers: hand off the prefixes of a replica that is still in the fleet."""
     marks, registry = Marks(scene.redis, "pool"), Registry(scene.redis)
     performed: list[Mark] = []
 
@@ -97,7 +97,7 @@ async def routers(scene: Scene) -> AsyncIterator[list[Mark]]:
 
 
 async def test_a_pool_shrinks_though_its_rollout_cannot_end(scene: Scene) -> None:
-    """No node takes the new pod; the old ones leave as ever, and the pool may sleep."""
+    """The new pod fits no node; the old ones leave as usual, and the pool may sleep."""
     scene.cluster.placeless.add("two")
     async with scene.operator():
         await scene.make(scaling=MANUAL, replicas=4, template={"image": "one"})
@@ -157,7 +157,7 @@ async def test_a_deployment_that_somebody_deletes_comes_back_in_its_size(scene: 
 async def test_an_operator_that_ends_while_it_makes_a_deployment_leaves_its_size(
     scene: Scene, front: Front
 ) -> None:
-    """`replicas` is then the one field that the next apply would take back to its default."""
+    """`replicas` is then the only field that the next apply would reset to its default."""
 
     def scales(request: Any) -> bool:
         return "/deployments/" in request.path and "pando-scaler" in request.query_string
@@ -166,7 +166,7 @@ async def test_an_operator_that_ends_while_it_makes_a_deployment_leaves_its_size
     kubeconfig = str(scene.server.kubeconfig(server=front.url))
     async with scene.operator(kubeconfig=kubeconfig, identity="first"):
         await scene.make(scaling=MANUAL, replicas=3)
-        await scene.until(lambda: front.faults[0].hits, "it was to be scaled")
+        await scene.until(lambda: front.faults[0].hits, "the operator tries to scale it")
     async with scene.operator(identity="second"):
         await scene.serving(3)
         await scene.change(template={"image": "two"})

@@ -1,4 +1,4 @@
-"""The operator end to end: load makes a pool grow and shrink, by steps that cut no request."""
+"""The operator end to end: load grows and shrinks a pool, in steps that interrupt no request."""
 
 from typing import Any
 
@@ -62,7 +62,7 @@ async def test_load_above_the_target_adds_replicas_and_says_why(scene: Scene) ->
 async def test_a_replica_that_leaves_is_marked_in_redis_before_anything_else(
     scene: Scene, front: Front
 ) -> None:
-    """The least worth one goes: the one whose cache holds nothing that others lack."""
+    """The least valuable one leaves: the one whose cache holds nothing that others lack."""
     steps: list[tuple[str, bool]] = []  # a write to the API server, and whether the mark was there
     with_marks = scene.sync_redis()
 
@@ -91,7 +91,7 @@ async def test_a_replica_that_leaves_is_marked_in_redis_before_anything_else(
         async def draining() -> bool:
             return bool((await scene.status()).get("drainingReplicas") == 1)
 
-        await scene.until(draining, "the status tells of it")
+        await scene.until(draining, "the status reports it")
         assert (await scene.status())["readyReplicas"] == 1
         assert not [what for what, _ in steps if "status" in what or "deployments" in what]
         leave.running = 0
@@ -211,7 +211,7 @@ async def test_nobody_is_chosen_to_leave_while_worths_cannot_be_read(scene: Scen
         await scene.until(lambda: draining(scene), "one leaves")
         assert await draining(scene) == [last]
 
-        scene.said.clear()  # who is on its way needs no choice
+        scene.said.clear()  # a replica that is already leaving needs no choice
         await scene.redis.set(trees[others[0]], "what no tree is")
         scene.cluster.workers[last].running = 0
         await scene.serving(2)
@@ -221,7 +221,7 @@ async def test_nobody_is_chosen_to_leave_while_worths_cannot_be_read(scene: Scen
 
 async def test_gauges_of_what_a_pool_no_longer_has_are_gone(scene: Scene) -> None:
     eager = {"name": "eager", "maxReplicas": 9}
-    # Who stops leading forgets all gauges: not here.
+    # An operator that stops leading drops all gauges, so keep this one leading.
     async with scene.operator(lease_duration=90.0, lease_renew=60.0) as running:
 
         def told() -> str:
@@ -243,7 +243,7 @@ async def test_a_first_start_is_no_warning(scene: Scene) -> None:
         async def told() -> bool:
             return (await scene.condition("ScalingActive")).get("reason") == "NoReplicaReady"
 
-        await scene.until(told, "nobody is there who could tell a load")
+        await scene.until(told, "no replica reports a load")
         for worker in scene.cluster.workers.values():
             worker.ready = True
         await scene.serving(1)

@@ -1,4 +1,4 @@
-"""Conditions say what is so in each mode, and fit where they are written."""
+"""Conditions are right in each mode, and no longer than the API allows."""
 
 from datetime import UTC, datetime
 

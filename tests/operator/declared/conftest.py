@@ -1,4 +1,4 @@
-"""An API server of their own: these tests take the WorkerPool's kind away and bring it back."""
+"""A separate API server: these tests remove the kind WorkerPool and install it again."""
 
 from tests.operator.conftest import api_server
 

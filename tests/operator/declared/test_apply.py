@@ -1,4 +1,4 @@
-"""WorkerPools of a ConfigMap, against a real API server; RBAC as the chart gives it to the hook."""
+"""WorkerPools from a ConfigMap, with a real API server and the RBAC that the chart's hook has."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -37,7 +37,7 @@ def install_crd(api_server: ApiServer) -> None:
 async def declarer(
     api_server: ApiServer, kube: Kube, namespace: str, tmp_path: Path
 ) -> AsyncIterator[Kube]:
-    """One who may do what the chart's Role for the hook says."""
+    """A client with the permissions of the chart's Role for the hook."""
     role = one(render({}), "Role", "pando-pools")
     rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
     body = {"metadata": {"name": "pools"}, "rules": role["rules"]}
@@ -68,7 +68,7 @@ def declaration(namespace: str, specs: dict[str, Any]) -> Object:
 
 
 class Declared:
-    """What a release declares, written as Helm would, and applied as its hook does."""
+    """A release's declarations, written like Helm and applied like its hook."""
 
     def __init__(self, kube: Kube, declarer: Kube, namespace: str) -> None:
         self.kube, self.declarer, self.namespace = kube, declarer, namespace
@@ -77,7 +77,7 @@ class Declared:
 
     async def write(self, **specs: Any) -> None:
         body = declaration(self.namespace, specs)
-        # A key that is gone has to go from the object, too.
+        # A key that is no longer declared must be removed from the object.
         await self.kube.apply(CONFIG_MAPS, body, manager="helm")
 
     async def apply(self, **specs: Any) -> list[str]:
@@ -99,7 +99,7 @@ def declared(kube: Kube, declarer: Kube, namespace: str) -> Declared:
 async def test_it_waits_until_the_kind_is_served(
     declared: Declared, api_server: ApiServer, kube: Kube
 ) -> None:
-    with suppress(OSError):  # nobody has made it yet
+    with suppress(OSError):  # it does not exist yet
         api_server.call("DELETE", f"{CRDS}/workerpools.pando.dev")
     applying = asyncio.create_task(declared.apply(default=SPEC))
     await until_async(lambda: declared.said, "it says that it waits")
@@ -119,7 +119,7 @@ async def test_pools_are_created_changed_and_deleted_with_their_declarations(
     pools = await declared.pools()
     assert pools["a"]["spec"]["engine"] == {"pageSize": 32}
     assert list(pools) == ["a"]
-    # A field that is no longer declared goes.
+    # A field that is no longer declared is removed.
     await declared.apply(a=SPEC)
     assert "engine" not in (await declared.pools())["a"]["spec"]
 
@@ -177,7 +177,7 @@ async def test_a_pool_of_an_earlier_release_of_the_name_is_waited_for(
     await kube.delete(CONFIG_MAPS, declared.key)
     applying = asyncio.create_task(declared.apply(a=SPEC))
     await until_async(lambda: "still belongs" in "".join(declared.said), "it says what it awaits")
-    # There is no garbage collector here: the test is it.
+    # The test acts as the garbage collector.
     await kube.delete(WORKER_POOLS, Key(declared.namespace, "a"))
     assert (await applying)[-1] == "a: created"
     assert (await declared.pools())["a"]["metadata"]["uid"] != before

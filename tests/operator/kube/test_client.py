@@ -1,4 +1,4 @@
-"""Calls to a real API server: what comes back, who owns which field, and which error is raised."""
+"""Calls to a real API server: results, owners of fields, and errors."""
 
 import pytest
 

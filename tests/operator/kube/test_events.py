@@ -1,4 +1,4 @@
-"""Events that people read: one for a change, a count for what is said again."""
+"""Events for users: one per change; a repetition raises the count."""
 
 from pando_operator.kube.client import Kube
 from pando_operator.kube.events import Recorder

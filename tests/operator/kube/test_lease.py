@@ -1,4 +1,4 @@
-"""One candidate leads at a time; it stops when it cannot renew, and gives back at its end."""
+"""One candidate leads at a time. It stops if it cannot renew, and releases the lease at its end."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -18,7 +18,7 @@ TERMS = Terms(duration_s=2.0, renew_s=1.0, retry_s=0.1)
 
 
 class Work:
-    """Says who works now."""
+    """Records who works now."""
 
     def __init__(self) -> None:
         self.now: list[str] = []
@@ -68,7 +68,7 @@ async def test_the_second_works_as_soon_as_the_first_has_ended_in_order(
             await asyncio.sleep(0.5)  # several tries of a, and renewals of b
             assert work.now == ["b"] and not second.is_leading
             assert (await spec_of(kube, key))["renewTime"] > before["renewTime"]
-    # Both have ended, b last, so the lease is nobody's.
+    # Both have ended, b last, so nobody holds the lease.
     spec = await spec_of(kube, key)
     assert spec["holderIdentity"] == ""
     async with leading(kube, key, "c", work, long):

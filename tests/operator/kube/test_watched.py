@@ -1,4 +1,4 @@
-"""A watched kind follows the cluster, whatever breaks in between."""
+"""A watched kind follows the cluster through all kinds of failures."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ def lease(namespace: str, name: str) -> Object:
 
 
 class Seen:
-    """What a watch told, as "+name", "~name" and "-name"."""
+    """The changes that a watch reported, as "+name", "~name" and "-name"."""
 
     def __init__(self) -> None:
         self.changes: list[str] = []
@@ -96,7 +96,7 @@ async def test_after_a_broken_connection_what_happened_meanwhile_is_told(
         await until_async(lambda: names(watched) == ["second"], "second alone")
         assert seen.changes == ["+first", "+second", "-first"]
         assert watched.error == ""
-        # It went on from where it was.
+        # It continued from its last version, without another list.
         assert sum(one.startswith("GET") and "limit=" in one for one in front.seen) == 1
 
 
@@ -113,7 +113,7 @@ async def test_a_version_that_etcd_has_forgotten_leads_to_a_new_list(
         await kube.create(LEASES, lease(namespace, "new"))
         api_server.compact()
         front.faults.clear()
-        await until_async(lambda: names(watched) == ["new"], "the list made anew")
+        await until_async(lambda: names(watched) == ["new"], "the new list")
 
         await label(kube, namespace, "new", "1")
 
@@ -124,7 +124,7 @@ async def test_a_version_that_etcd_has_forgotten_leads_to_a_new_list(
 async def test_a_bookmark_is_where_the_watch_goes_on(
     fronted: Kube, front: Front, namespace: str
 ) -> None:
-    version = "123456789"  # that only the bookmark knows
+    version = "123456789"  # known only from the bookmark
     item = {"kind": "Lease", "metadata": {"resourceVersion": version}}
     event = json.dumps({"type": "BOOKMARK", "object": item}) + "\n"
     is_watch = Fault(lambda one: "watch=true" in one.path_qs, status=200, body=event, times=1)
@@ -186,7 +186,7 @@ async def test_a_server_that_says_nothing_makes_the_cache_old(kube: Kube, namesp
         now = 120.0
         assert watched.silent_s == 120
         await kube.create(LEASES, lease(namespace, "p"))
-        await until_async(lambda: watched.silent_s == 0, "a word of the server")
+        await until_async(lambda: watched.silent_s == 0, "the server sends something")
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -1,7 +1,7 @@
-"""A small model of what the lifecycle acts on: a Deployment, kubelets, routers, marks in Redis.
+"""A small model of the lifecycle's world: a Deployment, kubelets, routers, marks in Redis.
 
-Kubernetes' own order of deletion is written down here anew, with and without cost; time
-moves only by `pass_time`.
+Kubernetes' order of deletion is written here independently, with and without deletion cost. Time
+advances only by `pass_time`.
 """
 
 import random
@@ -33,7 +33,7 @@ class Pod:
     containers_ready: bool = False
     ready_since: float | None = None
     gate: bool = False
-    is_ready: bool = False  # what the kubelet has written
+    is_ready: bool = False  # as the kubelet has written it
     deleting: bool = False
     requests: int = 0
     annotations: dict[str, str] = field(default_factory=dict)
@@ -80,12 +80,12 @@ class Cluster:
         self.broken: set[str] = set()  # revisions whose pods never serve
         self.pods: dict[str, Pod] = {}
         self.marks: dict[tuple[MarkKind, str], Mark] = {}
-        self.cut = 0  # requests that were running where Kubernetes was told to take a pod away
+        self.cut = 0  # requests that were running on pods when Kubernetes had to delete them
         self.wrong: list[str] = []
         self._names = 0
         self._random = random.Random(0)
 
-    # What Kubernetes does by itself.
+    # Kubernetes' own actions.
 
     @property
     def replicas(self) -> int:
@@ -101,14 +101,14 @@ class Cluster:
         return sum(pod.is_ready for pod in self.of(revision))
 
     def controllers(self) -> None:
-        """One look of the Deployment's controller, and of each ReplicaSet's."""
+        """One round of the Deployment controller and of each ReplicaSet's controller."""
         step = self.deployment.sync(self.available, self.now)
         new = self.deployment.template
         for one in list(self.deployment.sets.values()):
             order = self.deletion_order(one.revision)
             for pod in order[: max(0, len(order) - one.size)]:
                 if step == "roll" and one.revision != new and self._is_stuck():
-                    # No new pod allows it: it is because `replicas` was lowered.
+                    # No new pod replaces it, so the reason is that `replicas` was lowered.
                     self._check_leaves(pod)
                 pod.deleting = True
             for _ in range(one.size - len(order)):
@@ -121,7 +121,7 @@ class Cluster:
         return bool(self.of(new)) and not self.available(new)
 
     def deletion_order(self, revision: str) -> list[Pod]:
-        """Of the pods that are alive, the first to go first; what it does not say is drawn."""
+        """The live pods in the order of deletion; ties are random."""
 
         def rank(pod: Pod) -> tuple[float, ...]:
             cost = int(pod.annotations.get(DELETION_COST, 0)) if self.knows_cost else 0
@@ -130,7 +130,7 @@ class Cluster:
         return sorted(self.of(revision), key=rank)
 
     def kubelets(self) -> None:
-        """One step of every pod: assigned, running; deleted ones end once nothing runs there."""
+        """One step of every pod: assigned, running; deleted ones end when nothing runs there."""
         for pod in list(self.pods.values()):
             if pod.deleting:
                 if not pod.requests:
@@ -141,7 +141,7 @@ class Cluster:
             pod.is_ready = pod.containers_ready and pod.gate
 
     def load_models(self, unseen: Collection[str] = ()) -> None:
-        """Loading takes longer than a watch is late: pods that it has not shown do not end it."""
+        """Loading takes longer than a watch lags: pods that it has not shown yet do not finish."""
         for pod in self.alive():
             if pod.revision in self.broken or pod.name in unseen:
                 continue
@@ -149,12 +149,12 @@ class Cluster:
                 pod.containers_ready, pod.ready_since = True, self.now
 
     def crash(self, pod: Pod) -> None:
-        """The container ends, with what ran there, and starts again."""
+        """The container and its requests end, and it starts again."""
         pod.containers_ready = pod.is_ready = False
         pod.ready_since = None
         pod.requests = 0
 
-    # What routers and clients do.
+    # Actions of routers and clients.
 
     def withheld(self, pod: Pod) -> bool:
         kinds = (MarkKind.DRAIN, MarkKind.WARM)
@@ -162,14 +162,14 @@ class Cluster:
         return any(mark is not None and not mark.is_over for mark in marks)
 
     def takers(self) -> list[Pod]:
-        """Where a router may place a request: it looks at heartbeats and marks, not at gates."""
+        """Pods where a router may place a request, by heartbeats and marks, not by gates."""
         return [p for p in self.alive() if p.containers_ready and not self.withheld(p)]
 
     def end_request(self, pod: Pod) -> None:
         pod.requests = max(0, pod.requests - 1)
 
     def finish_marks(self) -> None:
-        """Routers do what marks ask of them."""
+        """Routers carry out marks."""
         for key, mark in self.marks.items():
             pod = self.pods.get(mark.replica)
             if mark.kind is not MarkKind.DRAIN and pod and pod.containers_ready:
@@ -184,7 +184,7 @@ class Cluster:
             else:
                 self.marks[key] = replace(mark, left_ms=left_ms)
 
-    # What the operator does.
+    # Actions of the operator.
 
     def views(self) -> list[PodView]:
         return [self.view(pod) for pod in self.pods.values()]
@@ -227,7 +227,7 @@ class Cluster:
             )
 
     def _set_replicas(self, count: int, target: int) -> None:
-        """Looks at what Kubernetes would take away for it, as the lowest rank may be drawn."""
+        """Also checks the pods that Kubernetes might delete, as ties of rank are random."""
         if count < target:
             self.wrong.append(f"replicas {count} below the target {target}")
         if count < self.replicas:

@@ -1,7 +1,7 @@
-"""Kubernetes 1.20's Deployment and ReplicaSet controllers, as far as a pool meets them.
+"""Kubernetes 1.20's Deployment and ReplicaSet controllers, as far as a pool needs them.
 
-Written down from pkg/controller/deployment/{sync,rolling}.go and util/deployment_util.go, for
-maxSurge 1 and maxUnavailable 0. It knows sizes only; whose pods are meant says its user.
+Written from pkg/controller/deployment/{sync,rolling}.go and util/deployment_util.go, for maxSurge 1
+and maxUnavailable 0. It computes sizes only; the caller chooses the pods.
 """
 
 import math
@@ -16,7 +16,7 @@ class ReplicaSet:
     revision: str
     created: float
     size: int
-    desired: int  # annotations: the Deployment's replicas, and with its surge, when it was scaled
+    desired: int  # and `most`: the annotations that the last scaling wrote
     most: int
 
 
@@ -27,7 +27,7 @@ class Deployment:
         self.sets = {template: ReplicaSet(template, now, replicas, replicas, replicas + SURGE)}
 
     def sync(self, available: Callable[[str], int], now: float) -> str:
-        """One look, which writes at most one step; says what moved it: `scale`, `roll` or none."""
+        """One round, which makes at most one step; returns its kind: `scale`, `roll` or none."""
         if any(one.desired != self.replicas for one in self._active()):
             self._resize(self.scaled(self.replicas))
             return "scale"

@@ -1,4 +1,4 @@
-"""Pods and marks that plans are made of, and plans in short."""
+"""Builders of pods and marks for plans, and plans in short form."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ def starting(name: str, **fields: Any) -> PodView:
 
 
 def drained(name: str, **fields: Any) -> PodView:
-    """One that left, but for the last step."""
+    """One that has left, except for the last step."""
     left: dict[str, Any] = {
         "draining_since": NOW - 10,
         "handed_off": True,

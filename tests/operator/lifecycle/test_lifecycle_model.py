@@ -1,4 +1,4 @@
-"""The plan in a modelled cluster where everything may fail at any step."""
+"""The plan in a model of a cluster where anything may fail at any step."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,11 +26,11 @@ class Fleet(RuleBasedStateMachine):
         self.cluster = Cluster(size, SCALING, knows_cost=knows_cost)
         self.target = size
         self.worths: dict[str, float] = {}
-        self.seen: list[PodView] | None = None  # what an old watch shows; None: all as it is
+        self.seen: list[PodView] | None = None  # by a watch that lags; None: current
         self._rounds(8)
 
     def _rounds(self, count: int) -> None:
-        """All do their work in turn."""
+        """All parts do their work in turn."""
         for _ in range(count):
             for action in self._plan():
                 self._execute(action)
@@ -47,7 +47,7 @@ class Fleet(RuleBasedStateMachine):
     # The operator.
 
     def _execute(self, action: Action) -> None:
-        """The answer to a write of a pod is the pod, which counts at once."""
+        """The answer to a write of a pod is the pod, which is used at once."""
         self.cluster.execute(action, self.target)
         if self.seen is not None and isinstance(action, Annotate | SetGate):
             written = self.cluster.pods.get(action.pod)
@@ -57,7 +57,7 @@ class Fleet(RuleBasedStateMachine):
             ]
 
     def _plan(self) -> list[Action]:
-        """Pods as a watch has shown them, which may be late; Redis is asked each time."""
+        """Uses pods as a watch has shown them, possibly late, and the current state of Redis."""
         views = self.cluster.views()
         if self.seen is not None:
             requests = {view.name: view.requests for view in views}
@@ -74,7 +74,7 @@ class Fleet(RuleBasedStateMachine):
 
     @rule(stops_after=st.integers(0, 6) | st.none())
     def operate(self, stops_after: int | None) -> None:
-        """It may end after any action, and another begins with what it sees."""
+        """It may end after any action; another one starts from the state that it sees."""
         for action in self._plan()[:stops_after]:
             self._execute(action)
 
@@ -123,7 +123,7 @@ class Fleet(RuleBasedStateMachine):
 
     @rule(template=st.sampled_from(["one", "two", "three"]), is_broken=st.booleans())
     def roll(self, template: str, is_broken: bool) -> None:
-        """Back to an earlier one, too. Pods of a broken one never serve."""
+        """Possibly back to an earlier one. Pods of a broken one never serve."""
         self.cluster.deployment.template = template
         if is_broken:
             self.cluster.broken.add(template)
@@ -182,8 +182,8 @@ class Fleet(RuleBasedStateMachine):
             assert not self.cluster.wrong, self.cluster.wrong
 
     def teardown(self) -> None:
-        """Left in peace, the fleet gets its size, also where a rollout cannot end; once it can, all
-        of it serves, and nothing is left behind."""
+        """Without further failures the fleet reaches its size, even if a rollout cannot end; when
+        it can, all replicas serve and nothing is left behind."""
         if not hasattr(self, "cluster"):
             return
         cluster = self.cluster

@@ -1,4 +1,4 @@
-"""Single plans: who leaves, in which steps, and what holds a step back."""
+"""Single plans: which replica leaves, in which steps, and what delays a step."""
 
 from dataclasses import replace
 
@@ -36,8 +36,8 @@ def test_a_replica_that_cannot_serve_leaves_before_one_that_does() -> None:
 
 
 def test_a_stalled_replica_leaves_first_and_hands_nothing_off() -> None:
-    """Whatever its cache is worth, also while Kubernetes still calls it ready; it waits only for
-    requests that routers have not taken from it yet."""
+    """Regardless of its cache's worth, and even while Kubernetes considers it ready; it waits only
+    for requests that routers have not moved yet."""
     stalled = pod("stalled", stalled=True, requests=2)
     worths = {"stalled": 9.0, "b": 1.0}
     assert leaves(actions([pod("b"), stalled], target=1, worths=worths)) == ["stalled"]
@@ -139,7 +139,7 @@ def test_several_leave_at_once_each_when_it_has_ended() -> None:
 
 
 def test_replicas_stays_while_kubernetes_could_choose_a_pod_that_works() -> None:
-    """One that is too busy to answer probes looks as unready as one that left."""
+    """One that is too busy to answer probes looks as unready as one that has left."""
     slow = pod("slow", draining_since=NOW - 5, standing=Standing.UNREADY, requests=4)
     pods = [drained("a"), replace(slow, handed_off=True, gate=False), pod("b")]
     assert actions(pods, drain_marks("a", "slow"), target=1) == []

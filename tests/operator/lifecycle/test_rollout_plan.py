@@ -19,7 +19,7 @@ from tests.operator.lifecycle.planned import (
 
 
 def rolling(old: int, *new: PodView) -> list[PodView]:
-    """Pods a, b, … of an old template that serve, and new ones."""
+    """Serving pods a, b, … of an old template, and new ones."""
     names = "abcdefgh"[:old]
     return [
         *(pod(name, revision="1", outdated=True) for name in names),
@@ -28,7 +28,7 @@ def rolling(old: int, *new: PodView) -> list[PodView]:
 
 
 def gone(pods: list[PodView], *names: str) -> list[PodView]:
-    """The same where these have left, but for the last step."""
+    """The same, but these have left, except for the last step."""
     left = drained("x")
     steps = {
         field: getattr(left, field)
@@ -58,7 +58,7 @@ def test_replicas_goes_down_one_by_one_though_a_rollout_cannot_end() -> None:
     pods = gone(rolling(4, PENDING), "a", "b")
     marks = [*drain_marks("a", "b"), WARMING]
     assert actions(pods, marks, target=2, replicas=4) == [SetReplicas(3)]
-    assert actions(pods, marks, target=2, replicas=3) == []  # one of the two is not yet taken
+    assert actions(pods, marks, target=2, replicas=3) == []  # one of the two is not deleted yet
     assert actions(pods[1:], marks, target=2, replicas=3) == [SetReplicas(2)]
 
 
@@ -68,8 +68,8 @@ def test_the_last_old_replica_goes_though_a_rollout_cannot_end() -> None:
 
 
 def test_replicas_stays_while_kubernetes_would_take_a_new_replica_that_works() -> None:
-    """It takes from the largest ReplicaSet; of equal ones from the oldest, which may be the new one
-    after a rollback."""
+    """It shrinks the largest ReplicaSet; among equals the oldest, which after a rollback may be the
+    new one."""
     serving = [pod("new"), pod("newer")]
     marks = drain_marks("a")
     assert actions(gone(rolling(1, *serving), "a"), marks, target=1, replicas=2) == []

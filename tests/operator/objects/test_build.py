@@ -1,4 +1,4 @@
-"""What a pool's objects are: what Kubernetes takes, and what a worker can read."""
+"""A pool's objects: Kubernetes accepts them, and a worker can read them."""
 
 import json
 from typing import Any
@@ -75,7 +75,7 @@ def pod_of(built: dict[str, Any]) -> dict[str, Any]:
 
 
 def settings_of(built: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> WorkerSettings:
-    """What a worker makes of its container's variables."""
+    """The settings that a worker reads from its container's variables."""
     for entry in pod_of(built)["containers"][0]["env"]:
         value = entry.get("value", "redis://redis:6379")
         if entry["name"] == "PANDO_WORKER_REPLICA":

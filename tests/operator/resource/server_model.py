@@ -1,5 +1,5 @@
-"""What an API server does with a spec that fits the CRD's schema: it puts in the defaults, then
-computes the rules of each part. All of it is read from the CRD alone."""
+"""How an API server handles a spec that fits the CRD's schema: it fills in the defaults, then
+evaluates the rules of each part. Everything is read from the CRD."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,12 +13,12 @@ SPEC: Schema = crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["proper
 
 
 def refusals(spec: dict[str, Any]) -> set[str]:
-    """Paths and messages of the rules that are broken."""
+    """Paths and messages of the broken rules."""
     return set(_broken(_defaulted(spec, SPEC), SPEC, "spec"))
 
 
 def rules(schema: Schema = SPEC, path: str = "spec") -> Iterator[str]:
-    """Of all parts; items of lists have no index."""
+    """The rules of all parts; list items have no index."""
     for rule in schema.get("x-kubernetes-validations", ()):
         yield f"{path} {rule['message']}"
     for name, child in schema.get("properties", {}).items():

@@ -1,4 +1,4 @@
-"""What the structural check says, word by word."""
+"""The exact messages of the structural check."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The CRD against a real API server."""
+"""The CRD with a real API server."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture(scope="module")
 def server(api_server: ApiServer) -> ApiServer:
-    """With the CRD as servers before 1.25 get it; those tests that need it share one."""
+    """A server with the CRD in the form for versions before 1.25, shared by all tests here."""
     install(api_server)
     return api_server
 

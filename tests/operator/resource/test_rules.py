@@ -1,4 +1,4 @@
-"""Rules over several fields: what the API server computes by CEL is what the operator computes."""
+"""Rules over several fields: the API server's CEL and the operator give the same result."""
 
 import copy
 import re
@@ -170,7 +170,7 @@ _NAMED = st.sampled_from(("pando-a", "a", "b"))
 
 
 def _named(names: st.SearchStrategy[str], **more: Any) -> st.SearchStrategy[list[dict[str, Any]]]:
-    """None or one, so that a list's keys are not the same."""
+    """At most one, so that a list's keys differ."""
     return st.lists(st.fixed_dictionaries({"name": names} | more), max_size=1)
 
 
@@ -236,7 +236,7 @@ def messages(spec: dict[str, Any]) -> set[str]:
 
 
 def _words(messages: Iterable[str]) -> set[str]:
-    """The operator names the field with the path, the server behind it."""
+    """The words without paths: the operator puts the field before the message, the server after."""
     return {message.replace(".", " ") for message in messages}
 
 

@@ -1,7 +1,7 @@
-"""Builders of snapshots, and a small pool under load that a policy steers in virtual time.
+"""Builders of snapshots, and a small pool under load that a policy controls in virtual time.
 
-The pool is a fluid: tokens arrive at a rate, wait for room, stay pinned for a residence time, and
-leave. It shares nothing with the code that decides.
+The pool is a fluid model: tokens arrive at a rate, wait for room, stay pinned for a residence time,
+and leave. It shares no code with the scaling decisions.
 """
 
 from collections.abc import Callable
@@ -21,14 +21,14 @@ from pando_operator.scaling import (
 )
 
 CAPACITY = 100_000
-REQUEST = 1_000  # tokens of one
+REQUEST = 1_000  # tokens per request
 NOW = 1_800_000_000.0
 NOBODY = Queued(requests=0, waited_ms=0, tokens=0)
 AT_ONCE = Behavior(scale_down=ScaleDown(stabilization_window_seconds=0))
 
 
 def changed(policy: ScalingPolicy, **fields: Any) -> ScalingPolicy:
-    """The policy with other values in some fields."""
+    """The policy with some fields changed."""
     return ScalingPolicy(**{**dict(policy), **fields})
 
 
@@ -60,7 +60,7 @@ def pool(
     history: History | None = None,
     **more: Any,
 ) -> Snapshot:
-    """Ready replicas at these pressures, all of it pinned, and some that are coming."""
+    """Ready replicas at these pressures, from pinned tokens only, and some that are starting."""
     loads = tuple(
         load(f"r{i}", round(pressure * CAPACITY), **more) for i, pressure in enumerate(pressures)
     )
@@ -74,7 +74,7 @@ def pool(
 
 
 def settled(snapshot: Snapshot, policy: ScalingPolicy, seconds: float = 400.0) -> Decision:
-    """The decision after the pool has been like this for so long, unchanged all the time."""
+    """The decision after the pool has been in this state for `seconds`."""
     decision = decide(snapshot, policy, NOW)
     for step in range(1, int(seconds / 5) + 1):
         snapshot = replace(snapshot, history=decision.history)
@@ -84,21 +84,21 @@ def settled(snapshot: Snapshot, policy: ScalingPolicy, seconds: float = 400.0) -
 
 @dataclass
 class FluidPool:
-    """Capacity is CAPACITY tokens a replica, of which it can fill the usable share: with long
-    prompts and short answers computing ends before the room does."""
+    """Capacity is CAPACITY tokens per replica, of which it can fill only the usable share: with
+    long prompts and short answers, computing limits it before memory does."""
 
     policy: ScalingPolicy
-    arrivals: Callable[[float], float]  # tokens a second, at seconds since the beginning
+    arrivals: Callable[[float], float]  # tokens per second at a time in seconds since the start
     residence_s: float = 20.0
     usable_share: float = 1.0
     start_s: float = 60.0
-    learned_start_s: float | None = None  # None: as it is
+    learned_start_s: float | None = None  # None: the real one
     ready: int = 1
     tick_s: float = 2.0
     pinned: float = 0.0
     waiting: float = 0.0
     history: History = field(default_factory=History)
-    starting: list[float] = field(default_factory=list)  # when each will be ready
+    starting: list[float] = field(default_factory=list)  # the time when each will be ready
     trace: list[tuple[float, int, int, float]] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
 
@@ -109,7 +109,7 @@ class FluidPool:
         return self
 
     def sizes(self, since_s: float = 0.0) -> list[int]:
-        """What was decided for, tick by tick."""
+        """The decided size of each tick."""
         return [size for at_s, size, _, _ in self.trace if at_s >= since_s]
 
     def _tick(self, at_s: float) -> None:

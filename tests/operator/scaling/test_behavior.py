@@ -1,4 +1,4 @@
-"""Stabilization windows and rate policies against a brute-force model of HPA v2."""
+"""Stabilization windows and rate policies compared with a brute-force model of HPA v2."""
 
 import math
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ from tests.operator.scaling.pool_model import NOW
 
 @dataclass
 class PlainHpa:
-    """All recommendations and changes are kept and looked through, as HPA's controller does."""
+    """Keeps and searches all recommendations and changes, like HPA's controller."""
 
     up: ScalingRules
     down: ScalingRules

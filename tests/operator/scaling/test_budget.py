@@ -1,4 +1,4 @@
-"""Replica-hours in a sliding period, against a record of every second."""
+"""Replica-hours in a sliding period, compared with a record of every second."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ STEP_S = 120.0
 
 
 def _run(hours: float, pressure: float = 2.0) -> tuple[list[int], History]:
-    """Sizes at each step of a pool that always wants more, each carried out at once."""
+    """Sizes at each step of a pool that always wants more; each change takes effect at once."""
     sizes, history, size, now = [], History(), 1, NOW
     for _ in range(int(hours * 3600 / STEP_S)):
         decision = decide(pool(*[pressure] * size, history=history), POLICY, now)

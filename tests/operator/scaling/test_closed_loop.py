@@ -1,4 +1,5 @@
-"""A pool under load in virtual time: load, pressure, decision, and replicas after their start."""
+"""A pool under load in virtual time: load, pressure, decisions, and replicas that take time to
+start."""
 
 import math
 import random
@@ -16,7 +17,7 @@ RESIDENCE_S = 20.0
 
 
 def _rate(replicas: float) -> float:
-    """Tokens a second that keep so many replicas' capacity pinned."""
+    """Tokens per second that keep this many replicas' capacity pinned."""
     return replicas * CAPACITY / RESIDENCE_S
 
 
@@ -43,7 +44,7 @@ def test_a_slow_start_never_cascades(
         tick_s=5.0,
     ).run(2_400)
     needed = 4.0 / 0.7
-    # As many again may be asked for to clear the queue of the start, and for rounding up.
+    # As many again may be needed to clear the queue of the start, and for rounding up.
     assert max(pool.sizes()) <= 2 * math.ceil(needed) + 1
     assert pool.sizes()[-1] == math.ceil(needed)
     assert pool.waiting == 0
@@ -54,7 +55,7 @@ def test_a_slow_start_never_cascades(
 def test_a_pool_short_of_computing_grows_and_keeps_the_size_that_it_needs(
     usable_share: float, residence_s: float, start_s: float
 ) -> None:
-    """Its room is never full: only the queue tells, and nothing does once there is none."""
+    """Its memory is never full: only the queue shows the shortage, until it is empty."""
     full = usable_share * CAPACITY / residence_s
     pool = FluidPool(
         POLICY,
@@ -73,7 +74,8 @@ def test_a_pool_short_of_computing_grows_and_keeps_the_size_that_it_needs(
 
 
 def test_room_that_was_not_usable_is_tried_again() -> None:
-    """Prompts were long and became short: the pool shrinks by and by to what it needs now."""
+    """Prompts were long and become short: the pool gradually shrinks to the size that it needs
+    now."""
     pool = FluidPool(POLICY, lambda _: 0.1 * _rate(4.0), RESIDENCE_S, usable_share=0.1, tick_s=10.0)
     pool.run(1_800)
     assert pool.sizes()[-1] >= 5
@@ -157,8 +159,8 @@ def _at(levels: list[float], at_s: float) -> float:
 def test_a_few_requests_that_come_and_go_are_seldom_growth(
     start_s: float, residence_s: float
 ) -> None:
-    """With the slopes of both halves alone it would be nine times a run; with parts shorter than a
-    token stays pinned, two to four times with the first and third of these."""
+    """With only the slopes of both halves it would happen nine times per run; with parts shorter
+    than a token stays pinned, two to four times for the first and third of these."""
     grown = 0
     for seed in range(6):
         drawn = random.Random(seed).choices((0.0, 0.0, 0.0, 4.0), k=1_200)

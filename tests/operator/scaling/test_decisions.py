@@ -1,4 +1,4 @@
-"""Decisions and their reasons, word by word."""
+"""Decisions and the exact words of their reasons."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ NO_GROWTH = Behavior(scale_up=ScaleUp(select_policy=SelectPolicy.DISABLED))
 
 
 def _history(*sizes: tuple[float, int]) -> History:
-    """Recommendations so many seconds ago."""
+    """A history of recommendations, each some seconds ago."""
     history = History(capacity_tokens=CAPACITY)
     for ago_s, replicas in sizes:
         history = history.recommended(NOW - ago_s, replicas)
@@ -344,7 +344,7 @@ def test_short_requests_between_two_looks_keep_a_pool_awake() -> None:
 
 @pytest.mark.parametrize("every_s", [5, 15])
 def test_a_rise_is_growth_however_often_a_noisy_pool_is_looked_at(every_s: int) -> None:
-    """From 0.2 to 0.6 in a start time, each look 0.1 off: looks overlap, their means do not."""
+    """From 0.2 to 0.6 within a start time, each look off by 0.1: looks overlap, means do not."""
     history, asked = History(capacity_tokens=CAPACITY), set()
     for look in range(400 // every_s):
         at_s = look * every_s
@@ -357,11 +357,11 @@ def test_a_rise_is_growth_however_often_a_noisy_pool_is_looked_at(every_s: int) 
 
 
 SHORT_ANSWERS = Queued(12, waited_ms=1_000, tokens=12 * 300)
-"""What routers expect of twelve requests; those that run hold 5,000 tokens each."""
+"""Tokens that routers expect of twelve requests; running ones hold 5,000 tokens each."""
 
 
 def test_replicas_that_are_full_of_requests_tell_what_room_is_usable() -> None:
-    """Whatever is expected of the answers of those that wait."""
+    """Regardless of the expected answers of waiting requests."""
     full = pool(0.6, running=12, queued=SHORT_ANSWERS)
     assert settled(full, POLICY).history.usable_share == pytest.approx(0.6)
     half = pool(0.6, running=30, queued=SHORT_ANSWERS)
@@ -369,7 +369,7 @@ def test_replicas_that_are_full_of_requests_tell_what_room_is_usable() -> None:
 
 
 def test_replicas_in_which_nothing_runs_tell_nothing_of_usable_room() -> None:
-    """One whose engine stands still holds nothing, however much it could."""
+    """A replica whose engine has stalled holds nothing, although it could."""
     still = settled(pool(0.0, 0.0, prompt=5_000, queued=SHORT_ANSWERS), POLICY)
     assert still.history.usable_share == 1.0
     assert still.desired < POLICY.most_replicas
@@ -377,7 +377,7 @@ def test_replicas_in_which_nothing_runs_tell_nothing_of_usable_room() -> None:
 
 def test_requests_that_have_just_begun_do_not_undo_what_is_known_of_usable_room() -> None:
     known = settled(pool(0.6, running=12, queued=SHORT_ANSWERS), POLICY).history
-    for at_s in range(405, 450, 5):  # a second replica has taken twelve of those that waited
+    for at_s in range(405, 450, 5):  # a second replica has taken twelve waiting requests
         more = replace(SHORT_ANSWERS, requests=24)
         begun = pool(0.6, 0.1, running=12, queued=more, history=known)
         known = decide(begun, POLICY, NOW + at_s).history

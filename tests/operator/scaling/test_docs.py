@@ -1,4 +1,4 @@
-"""docs/scaling.md shows what decisions really say."""
+"""docs/scaling.md shows real decisions."""
 
 from tools.generate.scaling import EXAMPLE, EXAMPLES, PAGE
 

@@ -1,4 +1,4 @@
-"""What a restarted operator recalls, and how long replicas take to start."""
+"""The memory of a restarted operator, and how long replicas take to start."""
 
 import json
 from dataclasses import replace
@@ -45,7 +45,7 @@ def test_a_restart_decides_as_before_but_for_averages() -> None:
 
 
 def test_a_restart_counts_as_a_request() -> None:
-    """Nobody looked while no operator ran, and what the status has may be old."""
+    """Nobody observed the pool while no operator ran, and the status may be old."""
     sleepy = changed(POLICY, min_replicas=0, idle_seconds=120)
     history = _lived().history
     last_s = history.samples[-1].at_s

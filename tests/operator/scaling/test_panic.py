@@ -10,7 +10,7 @@ POLICY = changed(CALM, panic=Panic(window_seconds=6, threshold=2.0))
 
 
 def _run(policy: ScalingPolicy, *demand: float, size: int = 2, every_s: float = 2.0) -> Decision:
-    """Demand in replicas' capacities at each look; the size never changes."""
+    """`demand` is in units of a replica's capacity, one per look; the size never changes."""
     history = History(capacity_tokens=CAPACITY)
     for i, tokens in enumerate(demand):
         snapshot = pool(*[tokens / size] * size, history=history)

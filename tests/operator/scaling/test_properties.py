@@ -1,4 +1,4 @@
-"""What holds for every pool, policy and history."""
+"""Properties that hold for every pool, policy and history."""
 
 from dataclasses import replace
 
@@ -61,7 +61,7 @@ def test_every_decision_is_within_bounds_and_missing_signals_never_shrink_a_pool
             assert decision.desired <= policy.most_replicas
         else:
             assert decision.desired <= max(policy.most_replicas, current)
-            # Replicas that never became ready are the one thing that may be given up unheard of.
+            # Only replicas that never became ready may be given up without signals.
             gives_up = not pressures and how == "seen" and decision.desired == 0
             assert decision.desired >= current or gives_up
         if decision.desired != current:

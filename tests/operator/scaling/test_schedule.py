@@ -1,4 +1,4 @@
-"""Schedules: when their bounds hold, by the calendar of their time zone."""
+"""Schedules: when their bounds apply, in their time zone."""
 
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -34,7 +34,7 @@ def _at(text: str, zone: str = "Europe/Berlin") -> float:
         ("2026-11-20T17:59:59", True),
         ("2026-11-20T18:00:00", False),
         ("2026-11-21T12:00:00", False),
-        ("2026-07-20T08:00:00", True),  # in summer time, by the clock on the wall
+        ("2026-07-20T08:00:00", True),  # in summer time, by local time
     ],
 )
 def test_a_schedule_holds_from_its_cron_time_for_its_duration(time: str, holds: bool) -> None:
@@ -44,7 +44,7 @@ def test_a_schedule_holds_from_its_cron_time_for_its_duration(time: str, holds: 
 def test_it_spans_midnight_and_the_change_of_the_clocks() -> None:
     night = Schedule(cron="0 22 * * *", duration_seconds=8 * 3600, time_zone="Europe/Berlin")
     assert holds_at(night, _at("2026-10-25T02:30:00"))
-    assert holds_at(night, _at("2026-10-25T04:59:00"))  # one hour came twice
+    assert holds_at(night, _at("2026-10-25T04:59:00"))  # one hour occurred twice
     assert not holds_at(night, _at("2026-10-25T05:00:00"))
 
 

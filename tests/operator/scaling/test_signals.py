@@ -1,4 +1,4 @@
-"""From what workers and routers write into a real Redis to the signals of a decision."""
+"""A decision's signals, from records that workers and routers write to a real Redis."""
 
 from collections.abc import AsyncIterator
 
@@ -65,7 +65,7 @@ async def test_room_of_replicas_that_take_no_requests_does_not_count(world: Worl
 async def test_a_stalled_replica_has_no_room_and_none_that_a_smaller_pool_could_count_on(
     world: World,
 ) -> None:
-    """Pressure, and the check that the rest stays under the target, are of the others alone."""
+    """Pressure, and the check that the rest stays under the target, use only the others."""
     load = {"capacity_tokens": 100_000, "pinned_tokens": 40_000, "running": 4}
     await world.beat("a", "b", **load)
     await world.beat("small", capacity_tokens=10_000, state=ReplicaState.STALLED)
