@@ -1,10 +1,10 @@
 """Simulates the rest of a cluster: a Deployment controller, a kubelet, workers with heartbeats.
 
-Pods come and go as Kubernetes 1.20 would have it: a new template is rolled out one by one; of too
-many pods, those go first that are not ready (and nothing looks at deletion costs). A pod is Ready
-where its containers and its gate are. Pods of a Deployment that is gone go, too. One that ends
-stays for its hand-off by the worker's own rule. Everything goes through the real API server and a
-real Redis.
+Pods are created and deleted as by Kubernetes 1.20: a new template is rolled out one pod at a time;
+if there are too many pods, unready ones are deleted first (deletion costs are ignored). A pod is
+Ready if its containers and its gate are. Pods of a deleted Deployment are deleted. A deleted pod
+stays for its hand-off by the worker's own rule. All calls go to the real API server and a real
+Redis.
 """
 
 import asyncio
