@@ -1,5 +1,5 @@
-"""One address before several routers, as a Kubernetes Service is: a new connection goes to one
-whose last probe of /readyz said 200, and connections that exist are left alone."""
+"""One address for several routers, like a Kubernetes Service: a new connection goes to a router
+that answered the last probe of /readyz with 200; existing connections are left alone."""
 
 import asyncio
 import itertools

@@ -1,4 +1,4 @@
-"""Router tests run on the event loop that the router runs on."""
+"""Router tests run on the router's own kind of event loop."""
 
 import asyncio
 from collections.abc import Callable, Mapping

@@ -1,5 +1,5 @@
-"""Engines as a stream's migration sees them: each gives the same text, whoever is asked and from
-wherever it is asked to go on. `Pandos` tell token ids and resume, `Foreign` continues text alone.
+"""Engines as a stream's migration sees them: each gives the same text, from any position that it is
+asked to continue from. `Pandos` report token ids and resume; `Foreign` only continues text.
 """
 
 import json
@@ -10,7 +10,7 @@ from typing import Any
 PIECES = ["Hel", "lo", " wörld", "", ' "quoted"\n\n', "data: ", "🙂", " end", "."]
 TEXT = "".join(PIECES)
 PROMPT_TOKENS = 11
-HELD_BACK = 5  # where log-probabilities are asked for: a token told before its text is out
+HELD_BACK = 5  # with log-probabilities: a token that is reported before its text
 
 Event = dict[str, Any]
 
@@ -21,7 +21,7 @@ def event(data: Event) -> bytes:
 
 @dataclass(slots=True)
 class Engine:
-    """The whole answer to a request as bytes; `asked` are the requests so far."""
+    """Makes the whole answer to a request as bytes; `asked` are the requests so far."""
 
     path: str
     pando: bool = True
@@ -48,7 +48,7 @@ class Engine:
             begun = self._begun(body)
             while begun:
                 _, piece = pieces.pop(0)
-                assert begun.startswith(piece), "it is asked to go on from what was never said"
+                assert begun.startswith(piece), "it must continue its own text"
                 begun = begun.removeprefix(piece)
                 prompt += 1
         if self.path == "/generate":
@@ -105,7 +105,7 @@ class Engine:
         resumed = len(body.get("resume_token_ids", ()))
         if body.get("echo"):
             out += chunk({"text": "P"}, scores=() if resumed else [-1] * PROMPT_TOKENS)
-        if resumed:  # comes again, in one event
+        if resumed:  # repeated, in one event
             assert body["resume_token_ids"] == list(range(resumed))
             again = "".join(piece for _, piece in pieces[:resumed])
             done = resumed
@@ -118,12 +118,12 @@ class Engine:
             early = scored and resumed < HELD_BACK
             if not early or token != HELD_BACK:
                 held.append(token)
-            if early and token == HELD_BACK - 1:  # the next one came with it, but not its text
+            if early and token == HELD_BACK - 1:  # the next token came with it, but not its text
                 held.append(HELD_BACK)
             if piece and token != len(self.pieces) - 1:
                 out += chunk(text_of(piece), ids=held, scores=unscored)
                 held, unscored = [], []
-            elif piece:  # its ids are told by the last event that it makes
+            elif piece:  # the last event of a piece reports its ids
                 out += chunk(text_of(piece), scores=unscored)
                 unscored = []
         out += chunk({"delta": {}} if chat else {"text": ""}, "stop", held)

@@ -1,4 +1,4 @@
-"""A world for router tests: replicas on real sockets that answer as a test says, and a real router.
+"""The world of router tests: a real router, and replicas on real sockets that a test controls.
 
 async with Replica(redis_url, "a") as a, serving(redis_url) as router:
     answer = await router.post("/v1/completions", {"model": "m", "prompt": "hello"})
@@ -52,7 +52,7 @@ class Received:
 
 
 class Replica:
-    """A worker's place in the fleet, without an engine: `answer` says what each request gets."""
+    """A replica of the fleet without an engine: `answer` handles each request."""
 
     def __init__(
         self,
@@ -115,7 +115,8 @@ class Replica:
         self.port = self._runner.addresses[0][1]
 
     async def refuse(self) -> None:
-        """As a killed process: nobody listens, while the last heartbeat still looks fresh."""
+        """Like a killed process: connections are refused, but the last heartbeat still looks
+        fresh."""
         await self._site.stop()
         server = self._runner.server
         assert server is not None
@@ -129,7 +130,7 @@ class Replica:
         await self._registry.beat(self.pool, self.heart)
 
     def pause(self) -> None:
-        """Sends no more heartbeats of its own accord."""
+        """Stops the periodic heartbeats."""
         self._beating.cancel()
 
     async def _beat(self) -> None:
@@ -173,20 +174,20 @@ def cached(cached_tokens: int, prompt_tokens: int) -> Handler:
 
 
 async def reset(request: web.Request) -> web.StreamResponse:
-    """Closes the connection hard before any answer."""
+    """Resets the connection before any answer."""
     assert request.transport is not None
     request.transport.abort()
     return web.Response()
 
 
 async def never(request: web.Request) -> web.StreamResponse:
-    """Takes the request and says nothing."""
+    """Accepts the request and never answers."""
     await asyncio.Event().wait()
     raise AssertionError
 
 
 class Stream:
-    """An answer in steps: each `put` is sent as it is, `end` ends it, `die` cuts the connection."""
+    """An answer in steps: `put` sends bytes, `end` ends it, `die` cuts the connection."""
 
     def __init__(self, content_type: str = "text/event-stream") -> None:
         self._steps: asyncio.Queue[bytes | str] = asyncio.Queue()
@@ -240,7 +241,7 @@ class Answer:
 
 
 class RouterClient:
-    """A router on a real socket and a client of it, who has a key where `key` is one."""
+    """A router on a real socket and a client of it, with an API key if `key` is given."""
 
     def __init__(self, port: int, session: aiohttp.ClientSession, key: str = "") -> None:
         self.port = port
@@ -283,9 +284,9 @@ class RouterClient:
 
 @asynccontextmanager
 async def serving(redis_url: str, *, key: str = "", **settings: Any) -> AsyncIterator[RouterClient]:
-    """A router in this event loop, listening on a free port. Unless `settings` say otherwise, it is
-    patient: an event loop that a busy machine does not run for two seconds finds that connections
-    to Redis and to replicas took too long."""
+    """A router in this event loop, listening on a free port. By default its timeouts are long: on a
+    busy machine the event loop may pause for two seconds, and short timeouts of connections to
+    Redis and replicas would expire."""
     patient: dict[str, Any] = {"placement_timeout": 5.0, "connect_timeout": 10.0}
     router_settings = RouterSettings(redis=redis_url, **patient | settings)
     async with running_router(router_settings, sweep_s=SWEEP_S) as router:
@@ -308,7 +309,7 @@ def completion(prompt: str = "hello", **more: Any) -> dict[str, Any]:
 async def streaming(
     router: RouterClient, replica: Replica
 ) -> AsyncIterator[tuple[Stream, aiohttp.ClientResponse]]:
-    """A chat that the replica has begun to stream: one event of it has come."""
+    """A chat that the replica has begun to stream: one event has arrived."""
     replica.answer = stream = Stream()
     stream.put(b"data: 1\n\n")
     url = router.url + "/v1/chat/completions"

@@ -1,4 +1,4 @@
-"""Replicas whose answers wait until a test lets them go, and what a test asks meanwhile."""
+"""Replicas that hold their answers until a test releases them, and helpers for such tests."""
 
 import asyncio
 import json
@@ -11,10 +11,10 @@ from tests.router.world import Answer, RouterClient, completion, until
 
 
 class Gate:
-    """A replica's answer that waits until the test lets it go; knows who is inside."""
+    """A replica's answer that waits until the test releases it; records the waiting prompts."""
 
     def __init__(self) -> None:
-        self.inside: list[str] = []  # prompts, as they came
+        self.inside: list[str] = []  # prompts, in order of arrival
         self.order: list[str] = []
         self.most = 0
         self._open: dict[str, asyncio.Event] = {}

@@ -1,4 +1,4 @@
-"""Admission as clients see it: places are bounded, the others wait their turn or are refused."""
+"""Admission as clients see it: places are bounded; other requests wait in turn or are refused."""
 
 import asyncio
 from collections.abc import Callable
@@ -49,7 +49,7 @@ async def test_the_bound_is_that_of_all_routers_together(valkey_url: str) -> Non
         await until(lambda: gate.inside, "the first request at the replica")
         second = ask(two, "second")
         await queued(two, 1)
-        gate.let("first", "second")  # the second router is not told of the first one's end
+        gate.let("first", "second")  # the second router is not notified of the first one's end
         assert (await first).status == (await second).status == 200
         assert gate.most == 1
 
@@ -57,7 +57,7 @@ async def test_the_bound_is_that_of_all_routers_together(valkey_url: str) -> Non
 async def test_newcomers_do_not_overtake_those_who_wait(
     valkey_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Though there is room, which the queue has not noticed: another router gave it back."""
+    """Even if another router has freed a place that the queue has not noticed yet."""
     monkeypatch.setattr(bounded_queue, "PACE_S", 3600.0)
     async with (
         Replica(valkey_url, "a") as a,
@@ -174,7 +174,7 @@ async def test_nobody_waits_behind_who_needs_another_replica(
     ):
         await router.ready("a", "b")
         a.answer = b.answer = gate = Gate()
-        # What only b serves fills it, and more waits for it; then a has a place for all others.
+        # Requests that only b serves fill it, and more wait for it; a has places for all others.
         body = {"prompt": "held", "text": "held", "model": "m"} | asks
         held = asyncio.create_task(router.post(path, body))
         await until(lambda: b.received, "the first at the replica")
@@ -267,7 +267,7 @@ async def test_the_end_of_an_own_request_wakes_the_queue(
 
 
 async def test_routers_leave_each_other_places(valkey_url: str, monkeypatch: Any) -> None:
-    """One has all places and a queue that would take every one that is given back."""
+    """One router has all places and a queue that would take every freed one."""
     monkeypatch.setattr(bounded_queue, "PACE_S", 0.2)
     async with (
         Replica(valkey_url, "a") as a,

@@ -1,4 +1,4 @@
-"""Who is next: the fair queue against a brute-force model, and its promises as bounds."""
+"""The order of the fair queue, compared with a brute-force model, and its guarantees as bounds."""
 
 from dataclasses import dataclass, field
 
@@ -28,9 +28,9 @@ def served(queue: FairQueue[None], times: int) -> list[Entry[None]]:
 
 @dataclass
 class Model:
-    """The three rules by lists and sorting, without any kept order."""
+    """The three rules with plain lists and sorting."""
 
-    waiting: list[Entry[None]] = field(default_factory=list)  # as they came
+    waiting: list[Entry[None]] = field(default_factory=list)  # in order of arrival
     tags: dict[tuple[int, str], float] = field(default_factory=dict)  # of waiting and past tenants
     active: dict[tuple[int, str], int] = field(default_factory=dict)  # since which arrival
     virtual: dict[int, float] = field(default_factory=dict)
@@ -152,7 +152,7 @@ def test_nobody_is_overtaken_for_ever(found: int, hostile: list[tuple[int, int]]
 def test_tokens_are_shared_by_weight_up_to_one_request_each(
     costs: list[tuple[int, int]], weights: tuple[float, float]
 ) -> None:
-    """Theorem 1 of the SFQ paper, while both wait; the oldest's turns are charged too."""
+    """Theorem 1 of the SFQ paper, while both wait; turns of the oldest are also charged."""
     queue: FairQueue[None] = FairQueue()
     for a, b in costs:
         queue.add(entry("a", weight=weights[0], cost=a))
@@ -164,7 +164,7 @@ def test_tokens_are_shared_by_weight_up_to_one_request_each(
         (one,) = served(queue, 1)
         had[one.tenant] += one.cost / one.weight
         left[one.tenant] -= 1
-        # A turn of the oldest may come on top of a lead of one request.
+        # A turn of the oldest may add to a lead of one request.
         assert abs(had["a"] - had["b"]) <= 2 * slack
 
 
@@ -208,7 +208,7 @@ def test_a_tenant_that_sends_one_after_the_other_gets_its_share_and_not_more() -
         if one.tenant == "one":
             greedy += 1
             queue.add(entry("one", cost=10.0))
-    assert 20 <= greedy <= 40  # of 300 places those that make half of the tokens: 27
+    assert 20 <= greedy <= 40  # 27 of 300 places are half of the tokens
 
 
 def test_a_full_queue_takes_from_the_tenant_that_fills_it() -> None:
@@ -216,7 +216,7 @@ def test_a_full_queue_takes_from_the_tenant_that_fills_it() -> None:
     flood = [entry("flood", priority=p) for p in (0, 0, 3)]
     for one in flood:
         queue.add(one)
-    assert queue.victim(entry("polite")) is flood[1]  # the last of the lowest priority
+    assert queue.victim(entry("polite")) is flood[1]  # the last one of the lowest priority
     assert queue.victim(entry("flood")) is None
     assert queue.victim(entry("flood", priority=1)) is flood[1]
     assert queue.victim(entry("polite", rank=-1)) is None

@@ -1,4 +1,4 @@
-"""The queue of a pool: who waits gets a place in turn, and none is lost, whoever leaves when."""
+"""A pool's queue: requests get places in turn, and no place is lost, whichever request leaves."""
 
 import asyncio
 import random
@@ -19,7 +19,7 @@ from tests.waiting import PATIENCE_S
 
 
 class Bench:
-    """So many places, handed out one call at a time as a pool's replicas would."""
+    """A number of places, given out one per call as by a pool's replicas."""
 
     def __init__(self, places: int = 0, requests: int = 100, body_bytes: int = 10**6) -> None:
         self.free = places
@@ -28,7 +28,7 @@ class Bench:
         self.at_once = 0
         self.most_at_once = 0
         self.given: list[str] = []
-        self.leaver: asyncio.Task[str] | None = None  # leaves in the moment of a failure
+        self.leaver: asyncio.Task[str] | None = None  # leaves at the moment of a failure
         self.ends: list[LeaveReason] = []
         self.queue: PoolQueue[str, str] = PoolQueue(
             "p",
@@ -80,7 +80,7 @@ def late(retry_after: int) -> ApiError:
 
 @contextmanager
 def no_pace(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Only what wakes the queue moves it."""
+    """The queue moves only when it is woken."""
     with monkeypatch.context() as patch:
         patch.setattr(bounded_queue, "PACE_S", 3600.0)
         yield

@@ -1,4 +1,4 @@
-"""Requests wait for a pool without replicas that is known to come, and Redis has their number."""
+"""Requests wait for a pool that has no replicas but will wake, and Redis has their number."""
 
 from typing import Any
 

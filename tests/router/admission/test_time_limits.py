@@ -1,4 +1,4 @@
-"""A wait has a limit in time, which the client may shorten and the replica gets the rest of."""
+"""Waiting has a time limit, which the client may shorten; the replica gets the remaining time."""
 
 from time import perf_counter
 

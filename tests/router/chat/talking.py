@@ -1,4 +1,4 @@
-"""The chat page in a browser, before a router whose replica says what a test says."""
+"""The chat page in a browser, with a router whose replica gives the answers that a test sets."""
 
 import asyncio
 import json
@@ -72,7 +72,7 @@ class Speech:
 async def opened(
     browser: Browser, url: str, **options: Any
 ) -> AsyncIterator[tuple[Page, list[str], list[str]]]:
-    """The page, what its console complains of, and the URLs of all that it asked for."""
+    """The page, its console's errors, and the URLs of all its requests."""
     complaints: list[str] = []
     asked: list[str] = []
     async with await browser.new_context(**options) as context:
@@ -95,7 +95,7 @@ async def talking(
     settings: dict[str, Any] | None = None,
     **options: Any,
 ) -> AsyncIterator[tuple[Page, RouterClient, Replica, list[str]]]:
-    """The page before a router with one replica `a`, and what its console complains of."""
+    """The page, on a router with one replica `a`, and its console's errors."""
     given = {"chat_page": True, **(settings or {})}
     async with Replica(redis_url, "a") as a, serving(redis_url, **given) as router:
         await router.ready("a")
@@ -105,13 +105,13 @@ async def talking(
 
 
 async def say(page: Page, text: str) -> None:
-    """Sends a message in the one conversation that is shown, or in the first of two."""
+    """Sends a message in the visible conversation, or in the first of two."""
     await page.locator(".message").first.fill(text)
     await page.locator(".message").first.press("Enter")
 
 
 async def answered(page: Page, count: int = 1) -> None:
-    """Waits until so many answers have ended."""
+    """Waits until this many answers have ended."""
 
     async def ended() -> bool:
         articles = page.locator("article:not([aria-busy])")

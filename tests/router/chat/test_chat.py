@@ -1,4 +1,4 @@
-"""The page to talk to the models, without a browser; test_chat_page.py has one."""
+"""The chat page without a browser; test_chat_page.py uses one."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The page to talk to the models in a browser."""
+"""The chat page in a browser."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ BRIGHTNESS = """(node) => ["backgroundColor", "color"].map((style) => {
     if (alpha !== 0) return (red + green + blue) / 765;
   }
 })"""
-"""Of what is behind a node, and of its text; from 0 to 1."""
+"""The brightness of a node's background and of its text, from 0 to 1."""
 FOCUSED = "(({ id, className, innerText }) => id || className || innerText)(document.activeElement)"
 
 
@@ -149,7 +149,7 @@ async def test_conversations_stay_in_the_tab_over_a_reload_and_no_longer(
         await page.wait_for_selector(".answer:has-text('Second answer.')")
         await page.click(".tab:has-text('First question')")
         assert await page.inner_text(".answer strong") == "First"
-        await page.click(".why summary")  # asked for again: a reload keeps no explanation
+        await page.click(".why summary")  # requested again, as a reload keeps no explanation
         await page.wait_for_selector(".explanation:has-text('It went to a')")
         await page.click("[aria-label='Close: Second question']")
         assert await page.locator(".tab").count() == 1
@@ -186,7 +186,7 @@ async def test_two_conversations_are_side_by_side(browser: Browser, valkey_url: 
         assert boxes[0]["x"] + boxes[0]["width"] <= boxes[1]["x"]
         await page.click("#side")
         assert await panes.count() == 1
-        assert await page.inner_text(".answer") == "It is right."  # the one used last
+        assert await page.inner_text(".answer") == "It is right."  # the last used one
         assert not complaints
 
 

@@ -1,4 +1,4 @@
-"""A model's markdown in a browser: what it becomes, what it never becomes, and what it costs."""
+"""A model's markdown in a browser: what it becomes, that it never becomes markup, and its cost."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -167,7 +167,7 @@ async def test_an_answer_in_pieces_looks_as_the_whole_does(browser: Browser) -> 
 
 
 async def test_blocks_that_are_complete_are_not_made_again(browser: Browser) -> None:
-    """So a piece costs what the last block does, however long the answer is."""
+    """So a piece costs as much as the last block, however long the answer is."""
     async with renderer(browser) as page:
         nodes = await page.evaluate(
             """() => {
@@ -212,7 +212,7 @@ async def test_code_that_grows_is_appended_to(browser: Browser) -> None:
 
 
 async def test_hostile_marks_take_no_more_than_linear_time(browser: Browser) -> None:
-    """Ten times the text takes no more than about ten times as long, and never seconds."""
+    """Ten times the text takes at most about ten times as long, and never seconds."""
     async with renderer(browser) as page:
         for unit in (
             "**a ",

@@ -1,4 +1,4 @@
-"""What a change of each setting does that needs no restart."""
+"""The effect of changing each setting that needs no restart."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,7 +32,7 @@ from tests.router.configuration.running_world import ENGINE
 from tests.router.world import never, status
 
 SLOW_S, FAST_S = 3.0, 0.1
-"""Limits before and after: `looks.BETWEEN_S` lies between them."""
+"""Limits before and after; `looks.BETWEEN_S` is between them."""
 
 
 @dataclass(frozen=True)

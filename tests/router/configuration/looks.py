@@ -1,4 +1,4 @@
-"""What can be seen of a running router from outside, as the effect of one of its settings."""
+"""Observes the effects of settings on a running router from outside."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ from tests.router.world import RouterClient, chat, completion, status, until
 
 LONG = "x" * 2_000
 BETWEEN_S = 1.5
-"""Tells limits before and after apart by the clock, on a busy machine, too."""
+"""Separates limits before and after by time, even on a busy machine."""
 
 Look = Callable[[World], Awaitable[Any]]
 
@@ -33,7 +33,7 @@ def answered(prompt: str = "hello", model: str = "m", **headers: str) -> Look:
 
 
 def told(prompt: str, pattern: str, *, model: str = "m") -> Look:
-    """What the answer says there."""
+    """The part of the answer that matches the pattern."""
 
     async def look(world: World) -> str:
         answer = await world.ask(prompt, model=model)
@@ -44,7 +44,7 @@ def told(prompt: str, pattern: str, *, model: str = "m") -> Look:
 
 
 def crowded(held: int = 3, size: int = 1, headers: dict[str, str] | None = None) -> Look:
-    """What another request is answered while so many, one for each replica, are at theirs."""
+    """The answer to another request while `held` requests are at the replicas."""
 
     async def look(world: World) -> str | int:
         await world.hold(held, size)
@@ -55,7 +55,7 @@ def crowded(held: int = 3, size: int = 1, headers: dict[str, str] | None = None)
 
 
 def spreads(header: str = "x-none") -> Look:
-    """Whether the same prompt, asked by many sessions, comes to several replicas."""
+    """Whether the same prompt from many sessions goes to several replicas."""
 
     async def look(world: World) -> bool:
         return len({(await world.ask(LONG, **{header: f"s{n}"})).replica for n in range(12)}) > 1
@@ -64,7 +64,7 @@ def spreads(header: str = "x-none") -> Look:
 
 
 def tries(prompt: str, **body: Any) -> Look:
-    """How many replicas a request comes to."""
+    """How many replicas a request reaches."""
 
     async def look(world: World) -> int:
         before = sum(len(replica.received) for replica in world.replicas)
@@ -75,7 +75,7 @@ def tries(prompt: str, **body: Any) -> Look:
 
 
 def sent(header: str, **body: Any) -> Look:
-    """What a replica gets as that header."""
+    """The header's value at the replica."""
 
     async def look(world: World) -> str | None:
         for replica in world.replicas:
@@ -88,7 +88,7 @@ def sent(header: str, **body: Any) -> Look:
 
 
 def health(handler: Any) -> Look:
-    """Whether a replica whose checks end like that is taken for healthy."""
+    """Whether a replica with this answer to checks counts as healthy."""
 
     async def look(world: World) -> bool:
         world.replicas[0].health = handler
@@ -98,7 +98,7 @@ def health(handler: Any) -> Look:
 
 
 async def recovery(world: World) -> bool:
-    """Whether a replica is healthy soon after it was not."""
+    """Whether an unhealthy replica becomes healthy again soon."""
     replica, passed = world.replicas[0], 0
 
     async def passes(request: web.Request) -> web.StreamResponse:
@@ -144,7 +144,7 @@ async def placement_is_given_up_fast(world: World) -> bool:
     async def is_up() -> bool:
         return bool((await world.router.get("/fleet")).json["redis"] == "up")
 
-    await world.ask()  # its pool is known by then
+    await world.ask()  # now its pool is known
     await until(is_up, "Redis being up")
     await world.redis.execute_command("CLIENT", "PAUSE", "20000", "WRITE")
     began = monotonic()
@@ -167,7 +167,7 @@ async def much_is_expected_of_who_waits(world: World) -> bool:
     async def told() -> bool:
         return (await queues.read("default")).requests == 1
 
-    await until(told, "the queue being told")
+    await until(told, "the queue being reported")
     tokens = (await queues.read("default")).tokens
     waiting.cancel()
 
@@ -179,7 +179,7 @@ async def much_is_expected_of_who_waits(world: World) -> bool:
 
 
 def refusal(data: bytes) -> Look:
-    """What is said on an open connection about these bytes."""
+    """The answer to these bytes on an open connection."""
 
     async def look(world: World) -> str:
         connection = world.connections.pop()
@@ -215,7 +215,7 @@ async def stuck_reader_is_cut_fast(world: World) -> bool:
 
 
 async def new_connection(world: World) -> int:
-    """What a client gets that connects while another has a request running."""
+    """The answer to a client that connects while another's request is running."""
     await world.hold(1)
     async with Raw(world.router.port) as connection:
         connection.send(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
@@ -223,12 +223,12 @@ async def new_connection(world: World) -> int:
 
 
 async def page_is_there(world: World) -> int:
-    """The status of the page to talk to the models."""
+    """The status of the chat page."""
     return (await world.router.get("/chat")).status
 
 
 async def connecting(world: World) -> str:
-    """How long the router waits for a replica that takes no connection."""
+    """How long the router waits for a replica that accepts no connection."""
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
         address = full.getsockname()
         waiting = [socket.socket() for _ in range(4)]

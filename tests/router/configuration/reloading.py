@@ -22,7 +22,7 @@ from tests.router.world import SWEEP_S, RouterClient, until
 from tests.waiting import PATIENCE_S
 
 PATIENT = {"placement_timeout": 5.0}
-"""In the file unless a test has it otherwise: the machine may be busy."""
+"""Defaults in the file, patient enough for a busy machine."""
 
 
 @dataclass
@@ -33,13 +33,13 @@ class Reloading:
     file: Path
 
     async def write(self, **settings: Any) -> None:
-        """Puts other settings in the file and lets the router look at it."""
+        """Writes other settings to the file and lets the router read it."""
         put(self.file, yaml.safe_dump(PATIENT | settings))
         await self.reloader.look()
 
 
 def put(file: Path, text: str) -> None:
-    """As a whole, as an editor or Kubernetes does it."""
+    """Replaces the file at once, like an editor or Kubernetes."""
     beside = file.with_name("new.yaml")
     beside.write_text(text)
     beside.replace(file)
@@ -49,7 +49,7 @@ def put(file: Path, text: str) -> None:
 async def reloading(
     redis_url: str, file: Path, *, flags: dict[str, Any] | None = None, **settings: Any
 ) -> AsyncIterator[Reloading]:
-    """A router in this event loop with a settings file; flags go before it."""
+    """A router in this event loop with a settings file; flags override it."""
     put(file, yaml.safe_dump(PATIENT | settings))
     usual = {"redis": redis_url} | (flags or {})
     sources = Sources(RouterSettings, {n: Given(v, f"--{n}") for n, v in usual.items()}, file)

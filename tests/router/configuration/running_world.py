@@ -22,7 +22,7 @@ ENGINE = "the URL of World.engine"
 
 @dataclass
 class World:
-    """A router with replicas, some open connections, and an engine that it need not know."""
+    """A router with replicas, some open connections, and an engine that may be an upstream."""
 
     reloading: Reloading
     replicas: list[Replica]  # three
@@ -42,7 +42,7 @@ class World:
         return await self.router.post("/v1/completions", body, **headers)
 
     async def hold(self, count: int, size: int = 1) -> None:
-        """So many requests are at the replicas, from here on."""
+        """Leaves `count` requests at the replicas."""
         while len(self.held) < count:
             self.held.append(asyncio.create_task(self.ask("held" + "x" * size)))
         lifecycle = self.reloading.running.lifecycle

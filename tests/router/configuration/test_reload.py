@@ -1,4 +1,5 @@
-"""The settings file is taken over while the router runs: whole or not at all, without a restart."""
+"""The settings file is applied while the router runs: completely or not at all, without a
+restart."""
 
 import asyncio
 import logging
@@ -183,7 +184,7 @@ async def test_health_checks_begin_and_end_with_their_settings(
 
 
 async def test_a_configmap_that_kubernetes_swaps_has_changed(tmp_path: Path) -> None:
-    # Its mount: the file is a link into a folder that is a link to one with a time in its name.
+    # In its mount, the file is a link into a folder that is a link to one named by a time.
     for version, alias in (("v1", "one"), ("v2", "two")):
         (tmp_path / version).mkdir()
         (tmp_path / version / "router.yaml").write_text(f"aliases: {{{alias}: m}}\n")

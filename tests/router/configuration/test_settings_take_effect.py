@@ -1,8 +1,8 @@
-"""Every setting that needs no restart takes effect on a router that runs, with what it has by then:
-its replicas, pools, queues, connections and requests.
+"""Every setting that needs no restart takes effect on a running router, with its existing replicas,
+pools, queues, connections and requests.
 
-The tests are made from the settings themselves: a new one fails here until it has an effect in
-EFFECTS (`effects.py`) that can be seen from outside, or is marked RESTART.
+The tests are generated from the settings: a new setting fails here until EFFECTS (`effects.py`) has
+an effect that is visible from outside, or the setting is marked RESTART.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from tests.router.world import Replica, completion, never, until
 from tests.waiting import PATIENCE_S
 
 ENDINGS = ("leave_seconds", "drain_seconds")
-"""Read when a router ends: seen of a process below."""
+"""Read when a router ends; tested with a process below."""
 
 RELOADABLE = sorted(RouterSettings.model_fields.keys() - needing_restart(RouterSettings))
 
@@ -51,7 +51,7 @@ async def test_a_reloaded_setting_takes_effect_on_what_exists_already(
 
 
 async def shows(world: World, look: Look, wanted: Any) -> None:
-    """Some of it holds with the next look at the fleet, and no later."""
+    """The effect may take until the router's next look at the fleet, but no longer."""
     deadline = monotonic() + PATIENCE_S
     while (found := await look(world)) != wanted:
         assert monotonic() < deadline, f"{found!r} instead of {wanted!r}"
@@ -70,7 +70,7 @@ async def test_nobody_keeps_settings_that_were_replaced(
         await world.reloading.write(**IMPATIENT, aliases={"one": "m"})
         replaced = weakref.ref(live.settings)
         await world.reloading.write(**IMPATIENT, aliases={"two": "m"})
-        assert await crowded()(world) == "queue_timeout"  # what is made of settings is made anew
+        assert await crowded()(world) == "queue_timeout"  # made again from new settings
         await world.router.get("/openapi.json")
 
         async def is_gone() -> bool:

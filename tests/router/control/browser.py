@@ -1,9 +1,4 @@
-"""A headless Chromium of the machine, driven by Playwright: nothing is downloaded.
-
-To start one costs more than most tests do with it, so the tests of a module share the fixture
-`browser`, and each opens a context of its own, with nothing of the others'. A folder's conftest.py
-imports the fixture; its tests carry the mark `in_browser`.
-"""
+"""The machine's Chromium, headless, driven by Playwright; nothing is downloaded."""
 
 import os
 import shutil
@@ -32,7 +27,7 @@ async def browser() -> AsyncIterator[Browser]:
 @asynccontextmanager
 async def chromium() -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
-        # Root, as in most containers, cannot have Chromium's sandbox.
+        # Root, the user of most containers, cannot use Chromium's sandbox.
         browser = await playwright.chromium.launch(
             executable_path=found, chromium_sandbox=os.geteuid() != 0
         )

@@ -1,4 +1,4 @@
-"""The dashboard's data and page, without a browser; test_dashboard_page.py has one."""
+"""The dashboard's data and page without a browser; test_dashboard_page.py uses one."""
 
 import base64
 import hashlib
@@ -121,7 +121,7 @@ async def test_data_tells_what_the_fleet_does(valkey_url: str) -> None:
                 for field in ("requests_per_s", "delivered", "ttft_p95_s", "inter_token_s")
             )
 
-        await until(measured, "points that tell of the requests")
+        await until(measured, "points that include the requests")
         found = await data(router)
         assert max(seen(found, "delivered")) == pytest.approx(0.6)
         assert seen(found, "inter_token_s")[-1] == pytest.approx(0.03)

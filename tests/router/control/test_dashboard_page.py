@@ -1,4 +1,4 @@
-"""The dashboard in a browser, in front of a router with replicas on real sockets."""
+"""The dashboard in a browser, on a router with replicas on real sockets."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -25,7 +25,7 @@ LINES = "document.querySelectorAll('#figures path[d*=L]').length"
 async def opened(
     browser: Browser, url: str, **options: Any
 ) -> AsyncIterator[tuple[Page, list[str]]]:
-    """The page, and what its console complains of."""
+    """The page, and its console's errors."""
     complaints: list[str] = []
     async with await browser.new_context(**options) as context:
         page = await context.new_page()
@@ -45,7 +45,7 @@ async def opened(
 
 
 async def comes(page: Page, condition: str) -> None:
-    """Asked from outside: the page's policy allows nobody to evaluate anything in it."""
+    """Polls from outside, as the page's policy forbids evaluating code in it."""
     await until(lambda: page.evaluate(condition), condition)
 
 

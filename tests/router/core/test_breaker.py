@@ -1,4 +1,4 @@
-"""The breaker under a clock of the test's own."""
+"""The breaker with the test's own clock."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""A stay at a replica: what it tells the breaker, the lease and the tree, and who may be tried."""
+"""A stay at a replica: its events for breaker, lease and tree, and which replicas may be tried."""
 
 from dataclasses import dataclass, field
 
@@ -139,7 +139,7 @@ def test_a_stay_that_ends_frees_its_place_once_and_says_so(sky: Sky) -> None:
 def test_a_path_is_cut_where_more_than_one_chunk_of_it_was_missing(
     sky: Sky, cached_tokens: int, cut_to: int | None
 ) -> None:
-    """Of 12 chunks in 100 tokens the tree knew 8: with 59 tokens 7 whole chunks were there."""
+    """The tree knew 8 of 12 chunks, which are 100 tokens; 59 cached tokens are 7 whole chunks."""
     cut = sky.open().reported(CacheReport(cached_tokens, 100))
     assert cut is (cut_to is not None)
     assert sky.lease.told == ([("correct", cut_to)] if cut else [])

@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order: a request ends once, and leaves nothing behind."""
+"""For events in any order, a request ends once and leaves nothing behind."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -34,9 +34,9 @@ MAX_TRIES = 3
 
 @dataclass
 class Lease:
-    """What placing touched, and what of it stays: the tree of one replica, in short."""
+    """A model of one replica's tree: the chunks that placing touched, and those that stay."""
 
-    held: int  # chunks that the replica really had, as the tree knew
+    held: int  # chunks that the replica really had and the tree knew
     believed: int = CHUNKS  # placing touches the whole path
     has_answered: bool = False
     ends: int = 0
@@ -56,7 +56,7 @@ class Lease:
 
 @dataclass
 class Told(Observer):
-    """Everything that an observer is told, by the name of its event."""
+    """Records all events of an observer, by name."""
 
     counts: Counter[str] = field(default_factory=Counter)
 
@@ -97,7 +97,7 @@ class World:
 
 
 class AnyOrder(RuleBasedStateMachine):
-    """Events at random, allowed or not, in the life of one request."""
+    """Random events, allowed or not, in the life of one request."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -250,7 +250,7 @@ TestAnyOrder = AnyOrder.TestCase
 
 
 def sent(world: World, replica: str = "a", held: int = 4) -> Lease:
-    """A request that is at a replica, and its lease there."""
+    """A request at a replica, and its lease there."""
     world.tries.arrived(overtakes=False)
     assert isinstance(world.tries.placed(world.flight(replica, held)), Send)
     return world.leases[-1]

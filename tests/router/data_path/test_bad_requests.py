@@ -1,4 +1,4 @@
-"""What clients do wrong gets OpenAI's error form and harms nobody."""
+"""Clients' mistakes get OpenAI's error form and harm no other client."""
 
 import json
 from typing import Any

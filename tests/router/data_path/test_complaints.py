@@ -1,7 +1,7 @@
-"""What users of other routers complain of most does not happen here.
+"""The most frequent complaints about other routers do not apply here.
 
-docs/routing.md has the list of complaints, with what each one's cure is; those that are not here
-are shown by tests of the part that cures them.
+docs/routing.md lists the complaints and their cures; those that are missing here are tested with
+the part that cures them.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from pando_fleet.registry.replica import ReplicaState
 from tests.router.world import Replica, RouterClient, completion, serving, until
 
 RATES: dict[str, Any] = {"prefill_tokens_per_s": 1_000.0, "capacity_tokens": 1_000_000}
-HOT = 80  # requests at one replica: more than others call an imbalance
+HOT = 80  # requests at one replica: more than other routers' threshold of imbalance
 NAMES = ("a", "b", "c", "d")
 
 
@@ -55,7 +55,7 @@ class Held:
 
 @asynccontextmanager
 async def streaming(router: RouterClient, replica: Replica, count: int) -> AsyncIterator[None]:
-    """So many streams have begun at the replica, the only one that is ready."""
+    """`count` streams have begun at the replica, the only ready one."""
     replica.answer = held = Held()
     async with AsyncExitStack() as stack:
         for _ in range(count):
@@ -73,14 +73,14 @@ def text(name: str, chunks: int = 16) -> str:
 
 
 async def ask(router: RouterClient, prompt: str) -> tuple[str, int]:
-    """Where it went, and how many of its tokens were expected cached there."""
+    """The request's replica, and how many of its tokens were expected to be cached there."""
     answer = await router.post("/v1/completions", completion(prompt))
     assert answer.status == 200, answer.body
     return answer.replica, int(answer.headers["x-pando-matched-tokens"])
 
 
 async def leased(url: str, count: int) -> None:
-    """Waits until so many leases are left: each is given back shortly after its answer."""
+    """Waits until `count` leases are left; each is released shortly after its answer."""
     async with Redis.from_url(url) as redis:
 
         async def so_many() -> bool:
@@ -90,7 +90,7 @@ async def leased(url: str, count: int) -> None:
 
 
 async def matched(url: str, routers: int) -> int:
-    """By 12 conversations of 4 turns, each turn through another router."""
+    """Matched tokens of 12 conversations of 4 turns, each turn through another router."""
     async with fleet(url, routers=routers) as (clients, _):
         total = 0
         for turn in range(4):
@@ -107,7 +107,7 @@ async def test_routers_do_not_diverge_however_many_there_are(valkey_url: str) ->
     async with Redis.from_url(valkey_url) as redis:
         await redis.flushall()
     assert await matched(valkey_url, 4) == one
-    assert one == 12 * (8 + 16 + 24) * 256 / 4, "all that could be cached"
+    assert one == 12 * (8 + 16 + 24) * 256 / 4, "everything that could be cached"
 
 
 async def test_requests_of_all_routers_count_where_one_more_is_placed(valkey_url: str) -> None:
@@ -120,7 +120,7 @@ async def test_requests_of_all_routers_count_where_one_more_is_placed(valkey_url
             for other in others:
                 await other.say(state=ReplicaState.READY)
             placed = Counter[str]()
-            for number in range(12):  # through those that have none in flight
+            for number in range(12):  # through routers that have none in flight
                 router = routers[1 + number % 3]
                 await router.ready(*NAMES)
                 placed[(await ask(router, f"short {number}"))[0]] += 1
@@ -185,7 +185,7 @@ async def test_prompts_that_nobody_has_are_spread_over_all_replicas(valkey_url: 
 
 async def test_a_tree_holds_no_more_than_its_replica_whatever_is_asked(valkey_url: str) -> None:
     async with fleet(valkey_url, replicas=1) as ([router], [a]):
-        await a.say(capacity_tokens=40 * 64)  # chunks, of 256 bytes at 4 a token
+        await a.say(capacity_tokens=40 * 64)  # 40 chunks of 256 bytes, at 4 bytes per token
         for number in range(60):
             await ask(router, text(f"prompt {number}", 4))
         redis = connect(valkey_url)

@@ -1,4 +1,4 @@
-"""The data path, seen from both ends: what replicas receive and what clients get."""
+"""The data path from both ends: what replicas receive and what clients get."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Retries and the breaker under faults: what a bad replica costs, and whom."""
+"""Retries and the breaker under faults: the cost of a bad replica, and for which requests."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ async def state_of(router: RouterClient, replica: str) -> str:
 
 
 async def chunks_believed(url: str, replica: Replica) -> int:
-    """In the shared tree, of the replica's own."""
+    """Chunks of the replica in the shared tree."""
     redis = connect(url)
     try:
         return await PrefixTree(redis, "default").size(replica.name, replica.heart.incarnation)
@@ -36,7 +36,7 @@ async def chunks_believed(url: str, replica: Replica) -> int:
 async def test_a_dead_replica_with_a_fresh_heartbeat_costs_few_requests_one_retry_each(
     valkey_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(breaker, "FIRST_PAUSE_S", 60.0)  # however slow the machine is: no probe
+    monkeypatch.setattr(breaker, "FIRST_PAUSE_S", 60.0)  # no probe, even on a slow machine
     monkeypatch.setattr(breaker, "LONGEST_PAUSE_S", 60.0)
     async with (
         Replica(valkey_url, "a") as a,
@@ -102,7 +102,7 @@ async def test_a_busy_replicas_429_is_tried_where_there_is_room(valkey_url: str)
         assert await retries(router, "429") >= 1
         assert await state_of(router, "a") == "closed"  # it is well, only busy
         await no_lease_is_left(valkey_url)
-        # It computed nothing: what it refused is not believed to be cached there.
+        # It computed nothing, so the refused prompt does not count as cached there.
         assert await chunks_believed(valkey_url, a) == 0
 
 
@@ -147,7 +147,7 @@ async def test_retries_stop_where_their_budget_is_spent(
         assert await retries(router, "503") == 5
         assert len(a.received) + len(b.received) == 12 + 5
         refused = 'pando_router_retries_refused_total{pool="default"}'
-        assert await router.metric(refused) == 8  # the fifth of them wanted a third try
+        assert await router.metric(refused) == 8  # the fifth one wanted a third try
 
 
 async def test_tries_are_bounded_whatever_the_budget(valkey_url: str) -> None:
@@ -200,7 +200,7 @@ async def test_a_replica_that_cannot_be_connected_to_costs_the_connect_timeout(
     with socket.socket() as deaf, contextlib.ExitStack() as fillers:
         deaf.bind(("127.0.0.1", 0))
         deaf.listen(0)
-        for _ in range(4):  # its backlog is full: further ones get no answer at all
+        for _ in range(4):  # its backlog is full, so further ones get no answer at all
             filler = fillers.enter_context(socket.socket())
             filler.setblocking(False)
             filler.connect_ex(deaf.getsockname())

@@ -1,4 +1,4 @@
-"""The retry budget against a list of all that happened."""
+"""The retry budget, compared with a list of all events."""
 
 from hypothesis import given
 from hypothesis import strategies as st

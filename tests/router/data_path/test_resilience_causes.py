@@ -1,4 +1,4 @@
-"""What counts as a replica's failure and what does not, and what bounds a request that meets it."""
+"""What counts as a replica's failure, and the bounds of a request that meets one."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ async def failures(router: RouterClient, when: str) -> float:
 
 @pytest.fixture
 def patient_breaker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(breaker, "FIRST_PAUSE_S", 60.0)  # however slow the machine is: no probe
+    monkeypatch.setattr(breaker, "FIRST_PAUSE_S", 60.0)  # no probe, even on a slow machine
     monkeypatch.setattr(breaker, "LONGEST_PAUSE_S", 60.0)
 
 
@@ -164,7 +164,7 @@ async def test_a_429_is_not_forgotten_where_the_next_replica_fails(valkey_url: s
         for number in range(8):
             answer = await router.post("/v1/completions", completion(f"{number} " * 100))
             assert (answer.status, answer.headers["retry-after"]) == (429, "7")
-        assert await retries(router, "429") >= 1  # of some the 429 was not the last word
+        assert await retries(router, "429") >= 1  # for some the 429 was not the final answer
 
 
 @pytest.mark.parametrize(

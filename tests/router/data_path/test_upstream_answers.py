@@ -1,4 +1,4 @@
-"""What engines say of themselves, and what their answers teach: the pure parts."""
+"""What is learned from engines' reports and answers: the pure parts."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""OpenAI's and Anthropic's own libraries against the router: answers, streams and errors."""
+"""OpenAI's and Anthropic's own libraries with the router: answers, streams and errors."""
 
 import json
 import re
@@ -152,7 +152,8 @@ async def test_errors_of_messages_are_those_that_anthropics_library_knows(valkey
 async def test_a_response_goes_on_at_the_replica_that_remembers_it_through_any_router(
     valkey_url: str,
 ) -> None:
-    """Streamed or not; any other replica would not know what `previous_response_id` names."""
+    """Streamed or not. Other replicas do not know the response that `previous_response_id`
+    names."""
 
     def remembers(name: str) -> Any:
         async def answer(request: web.Request) -> web.StreamResponse:
@@ -224,7 +225,7 @@ async def test_a_response_whose_replica_is_gone_is_answered_by_another(valkey_ur
 async def test_a_stored_response_is_read_cancelled_and_deleted_where_it_is(
     valkey_url: str,
 ) -> None:
-    """Through any router; what its replica does not know is that replica's 404."""
+    """Through any router. If the replica does not know a response, its 404 is passed on."""
 
     def keeps(name: str) -> Any:
         kept: dict[str, dict[str, Any]] = {}

@@ -1,4 +1,5 @@
-"""An endpoint is stated in one place: no one else names its path; a new one works everywhere."""
+"""An endpoint is defined in one place: no other module names its path; a new one works
+everywhere."""
 
 import ast
 import json
@@ -34,11 +35,11 @@ def test_no_other_module_of_the_router_names_an_endpoints_path() -> None:
     }
     assert not named
     chat = list(literals(SOURCES / "endpoints" / "chat.py"))
-    assert "/v1/chat/completions" in [text for _, text in chat], "paths are found where they are"
+    assert "/v1/chat/completions" in [text for _, text in chat], "the search finds paths"
 
 
 def literals(file: Path) -> Iterator[tuple[int, str]]:
-    """Texts and bytes in the code; a docstring begins with another letter than a path."""
+    """Texts and bytes in the code; no docstring begins like a path."""
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes):
             value = node.value

@@ -1,4 +1,4 @@
-"""The router does what its OpenAPI document says, whatever schemathesis thinks of.
+"""The router follows its OpenAPI document for all requests that schemathesis generates.
 
 SCHEMA_EXAMPLES=1000 pytest tests/router/endpoints/test_schema.py   # longer
 """
@@ -19,8 +19,8 @@ from pando_router.errors import ApiError
 from tests.router.world import Replica, RouterClient, serving
 
 FEW = 10
-EXAMPLES_EACH = int(os.environ.get("SCHEMA_EXAMPLES", FEW))  # of each operation
-MODEL = "my-model"  # that the document's examples ask for
+EXAMPLES_EACH = int(os.environ.get("SCHEMA_EXAMPLES", FEW))  # per operation
+MODEL = "my-model"  # in the document's examples
 HANG_S = 20.0  # without an answer
 TEXTS = {"anyOf": [{"type": "string"}, {"type": "array"}, {"type": "null"}]}
 TIMES = {name.decode() for name in time_limit.HEADERS}
@@ -61,7 +61,7 @@ async def test_the_document_names_what_the_settings_allow(valkey_url: str) -> No
 async def test_schemathesis_finds_no_server_error_and_no_hang(
     valkey_url: str, tmp_path: Path, deep: bool
 ) -> None:
-    """Of what the document promises; and deeper, with a model that exists and prompts of a form."""
+    """With the document as it is, and deeper, with an existing model and well-formed prompts."""
     async with (
         Replica(valkey_url, "a", model=MODEL) as a,
         Replica(valkey_url, "b", model=MODEL) as b,
@@ -74,7 +74,7 @@ async def test_schemathesis_finds_no_server_error_and_no_hang(
             deepen(document)
             phases = "fuzzing"
         elif EXAMPLES_EACH <= FEW:
-            phases = "examples,coverage"  # a border case of each field and method, and their pairs
+            phases = "examples,coverage"  # edge cases of each field and method, and their pairs
         found = await schemathesis(router, document, phases, tmp_path)
         assert found is None, found
         if deep:
@@ -86,8 +86,8 @@ async def test_schemathesis_finds_no_server_error_and_no_hang(
 
 
 def deepen(document: dict[str, Any]) -> None:
-    """Makes most requests such as a replica would get: the document leaves prompts open, and wrong
-    times in headers would end many before."""
+    """Makes most requests reach a replica: the document allows any prompt, and bad times in headers
+    would end many requests earlier."""
     for path in ENDPOINTS:
         operation = document["paths"][path]["post"]
         operation["parameters"] = [p for p in operation["parameters"] if p["name"] not in TIMES]
@@ -121,15 +121,15 @@ def deepen(document: dict[str, Any]) -> None:
 async def schemathesis(
     router: RouterClient, document: Any, phases: str, folder: Path
 ) -> str | None:
-    """What it found, in its own words."""
+    """The report of schemathesis."""
     file = folder / "openapi.json"
     file.write_text(json.dumps(document))
     child = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "schemathesis.cli", "run", str(file), "--url", router.url),
         *("--max-examples", str(EXAMPLES_EACH), "--request-timeout", str(HANG_S)),
         *("--phases", phases, "--seed", "1", "--continue-on-failure"),
-        # What is wrong beyond the fields that the router reads is the replica's to refuse, and
-        # what is right by them may be no prompt.
+        # The replica refuses errors outside the fields that the router reads; and a body whose
+        # fields are valid may still have no prompt.
         *("--exclude-checks", "negative_data_rejection,positive_data_acceptance"),
         *("--suppress-health-check", "all", "--warnings", "off", "--no-color"),
         cwd=folder,

@@ -1,4 +1,4 @@
-"""An exchange alone changes its fields, and each listener is called for the events that it has."""
+"""Only an exchange changes its fields, and each listener is called for the events it overrides."""
 
 import ast
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ PACKAGE = Path(pando_router.__file__).parent
 
 
 def changes(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Where a field of an exchange, as the project names its variables, is set or deleted."""
+    """Places that set or delete a field of an exchange, found by the usual names of variables."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
             owner = node.value
@@ -63,5 +63,5 @@ def test_an_audience_has_every_event_of_a_listener() -> None:
 
 
 def test_an_exchange_is_itself_and_no_other() -> None:
-    """Listeners keep what they note of it by the exchange."""
+    """Listeners use the exchange as a key for their notes."""
     assert Exchange.__hash__ is object.__hash__

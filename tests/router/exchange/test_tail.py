@@ -1,4 +1,4 @@
-"""The usage is found in the end of every kind of answer, and never in what a model wrote."""
+"""The usage is found at the end of every kind of answer, and never in a model's text."""
 
 import json
 from typing import Any

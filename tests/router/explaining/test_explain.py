@@ -1,4 +1,4 @@
-"""Answers to: why did it go there, and why was so little of it cached?"""
+"""Explains why a request went to its replica, and why so little of it was cached."""
 
 import asyncio
 import logging
@@ -30,7 +30,7 @@ async def ask(router: RouterClient, prompt: str, **options: Any) -> Answer:
 
 
 async def why(router: RouterClient, answer: Answer) -> Any:
-    """The last try of a request that has been answered."""
+    """The last try of an answered request."""
     path = f"/route/explain?request_id={answer.headers['x-request-id']}"
     return (await router.get(path)).json["tries"][0]
 
@@ -185,7 +185,7 @@ async def test_request_placed_without_redis_is_explained_as_such(valkey_url: str
     async with Replica(valkey_url, "a", capacity_tokens=1_000) as a, serving(valkey_url) as router:
         await router.ready("a")
         a.pause()
-        await a.say(state=ReplicaState.STARTING)  # by Redis's word; the router has not heard yet
+        await a.say(state=ReplicaState.STARTING)  # in Redis; the router has not read it yet
         answer = await ask(router, LONG)
         if answer.status == 200:  # unless it has
             explained = await why(router, answer)

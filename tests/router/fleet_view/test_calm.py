@@ -1,4 +1,4 @@
-"""A server that is up and away in turns is let back in more and more rarely."""
+"""A server that alternates between up and away is accepted again less and less often."""
 
 from pando_router.fleet_view.calm import LONGEST_CALM_S, RELAPSE_S, Calm
 

@@ -1,4 +1,4 @@
-"""A Redis Cluster with a master that is down, or a slot on the move: only its own pools notice."""
+"""A Redis Cluster with a master down or a slot being moved: only the pools there are affected."""
 
 import asyncio
 from collections.abc import Callable
@@ -63,7 +63,7 @@ def moves(found: Cluster, pool: str) -> Callable[[], None]:
 async def test_trouble_of_one_shard_is_trouble_of_its_pools_alone(
     start_valkey: Start, fail: Callable[[Cluster, str], Callable[[], None]], key: str
 ) -> None:
-    """`key` is for all pools, and lies on the shard in trouble."""
+    """`key` concerns all pools and is on the affected shard."""
     with cluster(start_valkey) as found:
         names = [found.pool_on(master) for master in found.masters]
         hurt = found.pool_on(found.of_key(key))

@@ -1,4 +1,4 @@
-"""How the router's picture of the fleet follows the registry, and when it does not."""
+"""When the router's view of the fleet follows the registry, and when it does not."""
 
 from pando_fleet.redis.keys import EXPECTED
 from pando_fleet.redis.layout.constants import FRESH_MS
@@ -64,7 +64,7 @@ def test_draining_replica_that_leaves_is_gone_at_once() -> None:
 
 
 def test_stale_heartbeats_after_an_outage_do_not_lose_a_replica_known_before() -> None:
-    """They are from before, and while Redis was away nobody's silence counted."""
+    """They are from before the outage, during which silence does not count."""
     fleet = advance(Fleet(), 0.0, {"p": [replica("a")]})
     fleet = advance(fleet, 60.0, {}, dark={"p"})
     fleet = advance(fleet, 0.2, {"p": [replica("a", age_ms=FRESH_MS * 5)]})
@@ -82,7 +82,7 @@ def test_restarted_replica_does_not_inherit_trust() -> None:
 def test_a_silence_that_all_share_loses_nobody_and_one_that_is_shared_by_none_does() -> None:
     silent = [replica(name, age_ms=SILENT_MS) for name in "ab"]
     fleet = advance(Fleet(), 0.0, {"p": [replica("a"), replica("b")]})
-    for _ in range(100):  # heartbeats are listed, and nobody can write new ones
+    for _ in range(100):  # heartbeats can be read, but no new ones can be written
         fleet = advance(fleet, 1.0, {"p": silent}, dark={"p"})
     assert trusted(fleet) == ["a", "b"]
     assert {member.state for member in fleet.pools["p"]} == {MemberState.READY}
@@ -113,7 +113,7 @@ def test_a_stalled_replica_that_has_recovered_is_ready_until_a_heartbeat_says_ot
 
 
 def test_a_replica_that_was_never_heard_lives_once_it_answers() -> None:
-    """As where a router starts while Redis refuses writes."""
+    """For example if a router starts while Redis refuses writes."""
     heard = {"p": [replica("a", age_ms=SILENT_MS)]}
     fleet = advance(Fleet(), 0.0, heard, dark={"p"})
     assert trusted(fleet) == []
@@ -141,7 +141,7 @@ def test_an_expected_pool_is_known_while_it_has_no_replicas() -> None:
     (asleep,) = fleet.models["m"]
     assert (asleep.pool, asleep.trusted, asleep.is_coming) == ("p", (), True)
     assert fleet.serving("m", "/v1/completions") == (asleep,)
-    assert fleet.ready  # for requests that wait
+    assert fleet.ready  # to let requests wait
     fleet = advance(fleet, 0.0, {"p": [replica("a")]}, {"p": ("m", "adapter")})
     (awake,) = fleet.models["m"]
     assert (len(awake.trusted), awake.expected) == (1, True)
@@ -149,15 +149,15 @@ def test_an_expected_pool_is_known_while_it_has_no_replicas() -> None:
 
 
 def test_a_sleeping_pool_outlives_a_redis_that_comes_back_empty() -> None:
-    """Its row is written anew within the grace; while Redis is away no time passes."""
+    """Its row is written again within the grace period, which pauses while Redis is away."""
     fleet = advance(Fleet(), 0.0, {}, {"p": ("m",)})
     fleet = advance(fleet, 60.0, {}, dark={EXPECTED})
     fleet = advance(fleet, GRACE_S, {})
     assert [target.is_coming for target in fleet.models["m"]] == [True]
     again = advance(fleet, 0.2, {}, {"p": ("other",)})
-    assert set(again.models) == {"other"}  # what is said counts at once
+    assert set(again.models) == {"other"}  # a report counts at once
     assert set(advance(again, GRACE_S, {}).models) == {"other"}
-    gone = advance(fleet, 0.1, {})  # nobody wrote it: the pool was deleted
+    gone = advance(fleet, 0.1, {})  # no new row: the pool was deleted
     assert not gone.models
     assert not gone.expected
 
@@ -178,5 +178,5 @@ def test_marked_replica_is_not_trusted_however_ready_it_says_that_it_is() -> Non
     assert trusted(fleet) == ["c"]
     states = [member.state.value for member in fleet.pools["p"]]
     assert states == ["draining", "warming", "ready"]
-    gone = advance(fleet, 0.1, {"p": [replica("c")]})  # what drains and leaves is gone at once
+    gone = advance(fleet, 0.1, {"p": [replica("c")]})  # a draining one leaves at once
     assert [member.beat.replica for member in gone.pools["p"]] == ["c"]

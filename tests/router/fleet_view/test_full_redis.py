@@ -1,4 +1,4 @@
-"""A router and its replicas on a Redis that is too small: every request is placed by its prefix."""
+"""A router and replicas with a Redis that is too small: every request is placed by its prefix."""
 
 import asyncio
 import random
@@ -34,7 +34,7 @@ async def test_no_request_fails_or_loses_its_place_when_prompts_exceed_redis_s_m
             answers = await asyncio.gather(*(ask(n) for n in range(first, first + 10)))
             assert set(answers) == {200}
         with server.admin() as admin:
-            # Prompts come faster than any engine computes them, so a tree may have been evicted.
+            # Prompts arrive faster than any engine computes, so a tree may have been evicted.
             assert admin.info("memory")["used_memory"] < 8.5 * MIB
             trees = sum(admin.zcard(key) for key in admin.scan_iter("pando:*:tree:*"))
             assert 2 * CHUNKS < trees < 500 * CHUNKS

@@ -1,4 +1,4 @@
-"""What a replica says and cannot mean is skipped and counted, and costs nobody else anything."""
+"""Impossible reports of a replica are skipped and counted, and do not affect others."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Which models there are: pools, aliases, adapters, and who has which endpoint."""
+"""The available models: pools, aliases, adapters, and which replicas have which endpoint."""
 
 import json
 from typing import Any

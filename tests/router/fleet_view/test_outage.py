@@ -1,4 +1,4 @@
-"""Redis away, back, back empty, and frozen: no request fails because of it."""
+"""Redis is away, comes back, comes back empty, freezes: no request fails because of it."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""What a router says of a Redis whose memory or policy does not suit the fleet."""
+"""A router's advice on a Redis with unsuitable memory or policy."""
 
 from collections.abc import Callable
 

@@ -1,6 +1,7 @@
-"""Redis answers reads and refuses writes: nobody dies of the silence that follows, and it is told.
+"""Redis answers reads and refuses writes: the lack of heartbeats loses no replica and is reported.
 
-Each way on a server of its own, all at the same time, for longer than a silent replica is trusted.
+Each cause has its own server; all run at the same time, for longer than a silent replica is
+trusted.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Requests under way at a replica that is out go on elsewhere, though its connections stand."""
+"""Requests at a replica that is out continue elsewhere, although its connections are open."""
 
 import asyncio
 from collections.abc import Callable
@@ -25,11 +25,11 @@ from tests.router.world import Replica, completion, never, serving, status, stre
 STALLED = 'pando_router_abandoned_requests_total{pool="default",state="stalled"}'
 
 
-CUT = engine_says().rindex(b"\n\n", 0, 700) + 2  # behind some whole events
+CUT = engine_says().rindex(b"\n\n", 0, 700) + 2  # after some whole events
 
 
 def holds(engine: Engine, *replicas: Replica) -> asyncio.Event:
-    """Whoever is asked first stands still amid its answer; set what is returned to let it go on."""
+    """The first replica to be asked stops in mid-answer; set the returned event to let it go on."""
     hold, begun = asyncio.Event(), False
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -53,7 +53,7 @@ async def test_a_stream_leaves_a_replica_that_stalls(valkey_url: str) -> None:
         await first.say(state=ReplicaState.STALLED)
         assert (await stream)[0] == TEXT
         assert len(first.received) == len(other.received) == 1
-        await until(lambda: first.cancelled == 1, "the stalled replica is told that nobody waits")
+        await until(lambda: first.cancelled == 1, "the stalled replica's request is cancelled")
         assert await router.metric(STALLED) == 1
         await until(lambda: nothing_leased(valkey_url), "leases are gone")
 
@@ -83,7 +83,7 @@ async def test_a_stream_leaves_a_replica_that_is_lost_and_answers_no_check(valke
 async def test_no_stream_moves_while_redis_is_away(
     start_valkey: Callable[..., RedisServer],
 ) -> None:
-    """Nobody is heard of then, and that the checks of all fail is no reason either."""
+    """There are no heartbeats then, and failing checks of all replicas are no reason either."""
     server = start_valkey(port=free_port())
     async with (
         Replica(server.url, "a") as a,
@@ -158,7 +158,7 @@ async def test_a_stream_that_may_not_go_on_ends_with_an_error_that_says_why(
 
 
 async def test_a_stream_of_a_lost_replica_that_goes_on_talking_stays(valkey_url: str) -> None:
-    """Its heartbeats do not come and its checks are not answered: it is slow, and lives."""
+    """Heartbeats and answers to checks are missing, but it is only slow."""
     async with (
         Replica(valkey_url, "a") as a,
         serving(valkey_url, **QUICK, unhealthy_after=2) as router,
@@ -181,7 +181,8 @@ async def test_a_stream_of_a_lost_replica_that_goes_on_talking_stays(valkey_url:
 
 
 async def test_a_request_without_an_answer_yet_is_asked_of_another_replica(valkey_url: str) -> None:
-    """Also on a connection that was used before: it is not taken for one that had been closed."""
+    """Also on a reused connection, which must not be mistaken for one that the replica had
+    closed."""
     async with two(valkey_url) as (a, b, router):
         await router.ready("a", "b")
         for prompt in ("one", "two", "three", "four"):
@@ -215,7 +216,7 @@ async def test_nothing_is_placed_at_a_stalled_replica_until_it_is_ready_again(
 
 
 async def test_requests_wait_where_all_are_stalled(valkey_url: str) -> None:
-    """One is back within a minute, by itself or by its watchdog."""
+    """One recovers within a minute, by itself or through its watchdog."""
     async with two(valkey_url) as (a, b, router):
         for replica in (a, b):
             await replica.say(state=ReplicaState.STALLED)

@@ -1,4 +1,4 @@
-"""Active health checks: what hangs while its heartbeat lives is found and left out."""
+"""Active health checks: a replica that hangs but sends heartbeats is found and left out."""
 
 from typing import Any
 

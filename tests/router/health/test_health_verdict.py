@@ -1,4 +1,4 @@
-"""Verdicts of health checks against the definition, read off the whole history."""
+"""Verdicts of health checks, compared with their definition over the whole history."""
 
 from hypothesis import given
 from hypothesis import strategies as st

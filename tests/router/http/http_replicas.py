@@ -1,4 +1,4 @@
-"""Replicas that answer in bytes, and how they are asked."""
+"""Replicas that answer with raw bytes, and requests to them."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ Writer = asyncio.StreamWriter
 
 
 def says(answer: bytes, *, close: bool = False) -> Script:
-    """Answers every request of a connection so; `close` ends it after the first."""
+    """Gives this answer to every request of a connection; `close` ends it after the first."""
 
     async def script(reader: Reader, writer: Writer) -> None:
         while True:

@@ -27,7 +27,7 @@ BODIES = ByteBudget(Current(1 << 30))
 
 
 async def echo(request: Incoming) -> None:
-    """Says what it got."""
+    """Returns the request that it got."""
     body = await request.body(MAX_BODY_BYTES, BODIES)
     said = {"method": request.method, "target": request.target.decode(), "body": body.decode()}
     await request.send(200, [(b"content-type", b"application/json")], json.dumps(said).encode())
@@ -54,7 +54,7 @@ async def listening(handler: Handler, **limits: Any) -> AsyncIterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """An answer, as HTTP/1.1 says that it is to be read."""
+    """An answer, read by the rules of HTTP/1.1."""
 
     status: int
     headers: dict[str, str]
@@ -131,7 +131,7 @@ Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Worker:
-    """A replica that does with each connection what its script says."""
+    """A replica that runs its script on each connection."""
 
     def __init__(self, script: Script) -> None:
         self._script = script

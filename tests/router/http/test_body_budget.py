@@ -1,4 +1,4 @@
-"""The bodies of all requests together are bounded, at a real router and over real sockets."""
+"""The bodies of all requests together are bounded, with a real router and real sockets."""
 
 import asyncio
 import json
@@ -80,19 +80,19 @@ async def test_bodies_that_are_only_announced_keep_nobody_out(valkey_url: str) -
         idle = [await stack.enter_async_context(at(router)) for _ in range(40)]
         for connection in idle:
             connection.send(head(LENGTH) + BODY[:10])
-        await holds(router, 10 * len(idle))  # of 3.6 MB that they announce
+        await holds(router, 10 * len(idle))  # not the 3.6 MB that they announce
         answer = await router.request("POST", "/v1/completions", data=BODY)
         assert answer.status == 200, answer.json
         for connection in idle:
             connection.send(BODY[10:])
         answers = await asyncio.gather(*(connection.answer() for connection in idle))
-        assert {answer.status for answer in answers} <= {200, 503}  # each as far as there is room
+        assert {answer.status for answer in answers} <= {200, 503}  # 200 as far as there is room
         assert any(answer.status == 200 for answer in answers)
         await holds(router, 0)
 
 
 async def test_so_are_those_that_are_held_for_their_answers(valkey_url: str) -> None:
-    """And who leaves gives the room back."""
+    """A client that leaves frees the room."""
     async with (
         Replica(valkey_url, "a") as a,
         serving(valkey_url, max_body_bytes=100_000, max_bodies_bytes=150_000) as router,

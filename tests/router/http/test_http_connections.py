@@ -1,4 +1,4 @@
-"""Clients' connections are bounded: idle ones make room for new ones, and busy ones do not."""
+"""Client connections are bounded: idle ones make room for new ones, busy ones do not."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -67,12 +67,12 @@ async def test_busy_connections_stay_and_new_ones_are_told_so() -> None:
         done.set()
         for client in (one, other):
             assert (await client.answer()).body == b"done"
-        # They are idle now, which the server looks at once in LOOK_EVERY_S.
+        # They are idle now, which the server checks every LOOK_EVERY_S.
         await until(lambda: served(port), "a later client is served")
 
 
 async def test_clients_that_send_nothing_make_room_too() -> None:
-    """Nor do those that stop within their headers keep others out for longer than they may."""
+    """Those that stop within their headers also keep others out only for the allowed time."""
     async with (
         serving_http(echo, max_connections=2, header_timeout=0.2) as (_, port),
         Raw(port),

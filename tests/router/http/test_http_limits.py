@@ -1,4 +1,4 @@
-"""The server's side of HTTP/1.1: what a client may take, and clients that leave."""
+"""The server's side of HTTP/1.1: limits for clients, and clients that leave."""
 
 import asyncio
 import resource
@@ -51,7 +51,7 @@ async def test_chunks_with_more_around_than_in_them_are_refused() -> None:
         for filler in (b"1;" + b"x" * 4000 + b"\r\na\r\n", b"0\r\nx: " + b"y" * 4000):
             async with Raw(port) as client:
                 client.send(post(CHUNKED))
-                await asyncio.sleep(0.05)  # the head for itself
+                await asyncio.sleep(0.05)  # so that the head arrives alone
                 client.send(filler)
                 assert (await client.answer()).status == 400
 
@@ -114,7 +114,7 @@ async def test_client_that_does_not_read_stops_the_handler_and_is_cut() -> None:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         async with asyncio.timeout(20):
             await ended.wait()
-        assert written < 32 * 1024 * 1024  # what the kernel's buffers take
+        assert written < 32 * 1024 * 1024  # as much as the kernel buffers
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 32 * 1024
 
 
@@ -250,4 +250,4 @@ async def test_what_comes_before_it_is_asked_for_is_bounded() -> None:
         await asyncio.sleep(0.1)
         read_on.set()
         assert (await client.answer()).json["body"] == body.decode()
-        assert seen[0] <= MAX_AHEAD_BYTES + 256 * 1024  # one read of the loop on top
+        assert seen[0] <= MAX_AHEAD_BYTES + 256 * 1024  # plus one read of the loop

@@ -1,4 +1,4 @@
-"""The server's side of HTTP/1.1, spoken to in raw bytes: requests."""
+"""The server's side of HTTP/1.1: requests as raw bytes."""
 
 import asyncio
 import socket
@@ -244,7 +244,7 @@ async def test_handler_that_leaves_the_body_unread_ends_the_connection_with_its_
         client.send(post(b"content-length: 900000", body=b"x" * 100_000))
         answer = await client.answer()
         assert (answer.status, answer.body, answer.headers["connection"]) == (403, b"no", "close")
-        # The rest may still be sent: a reset could take the answer from a client that reads late.
+        # The client may still send the rest: a reset could destroy an answer that it has not read.
         for _ in range(8):
             client.send(b"x" * 100_000)
             await client.writer.drain()

@@ -1,4 +1,4 @@
-"""The client's side of HTTP/1.1: replicas that answer in all the ways that replicas do."""
+"""The client's side of HTTP/1.1: all the ways in which replicas answer."""
 
 import asyncio
 
@@ -106,7 +106,7 @@ async def test_replica_that_does_not_answer_has_failed(kind: str) -> None:
         with pytest.raises(ReplicaFailedError) as failure:
             await post(client, worker)
         assert str(failure.value)
-        assert worker.connections == 1  # not tried a second time: it may be at work
+        assert worker.connections == 1  # not tried again, as it may be processing the request
 
 
 async def test_refused_and_unknown_replicas_have_failed() -> None:
@@ -132,7 +132,7 @@ async def test_request_that_met_a_closing_connection_is_sent_on_a_new_one() -> N
         await read_request(reader)
         requests += 1
         writer.write(OK + b"content-length: 2\r\n\r\nok")
-        await read_request(reader)  # and closes without an answer, as if it had been idle too long
+        await read_request(reader)  # and closes without an answer, like an idle timeout
 
     async with Worker(closes_on_the_second) as worker, upstream_() as client:
         for number in range(1, 4):
@@ -187,7 +187,7 @@ async def test_idle_connections_are_closed_in_time_and_by_the_replica() -> None:
 
 
 async def test_early_answer_to_a_large_body_is_read() -> None:
-    """The replica refuses by the head alone, and never reads the rest."""
+    """The replica refuses after reading the head, and never reads the rest."""
     size = 32 * 1024 * 1024
     done = asyncio.Event()
 

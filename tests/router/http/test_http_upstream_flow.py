@@ -1,4 +1,4 @@
-"""The client's side of HTTP/1.1: bytes as they come, time limits, bounds, addresses and TLS."""
+"""The client's side of HTTP/1.1: streaming, time limits, bounds, addresses and TLS."""
 
 import asyncio
 import ssl
@@ -74,7 +74,7 @@ async def test_unread_answer_stops_its_replica() -> None:
         await until(stands_still, "the replica waiting")
         assert sent < total / 2
         assert len(answer._unread) * 256 * 1024 < MAX_UNREAD_BYTES * 8
-        body = await whole(answer)  # and nobody took the pause for silence
+        body = await whole(answer)  # and the pause did not count as silence
         assert len(body) == total
 
 
@@ -114,7 +114,7 @@ async def test_abandoned_answer_closes_its_connection() -> None:
 
 
 async def test_of_a_replica_that_is_out_only_silent_requests_and_no_checks_are_taken() -> None:
-    """Whoever still sends is slow, and not gone."""
+    """A replica that still sends is slow, not gone."""
     arrived, silence_s = 0, 10 * SWEEP_S
 
     async def script(reader: Reader, writer: Writer) -> None:

@@ -1,4 +1,4 @@
-"""Streams that break at any byte, once and again: the client has one whole stream of them all."""
+"""Streams that break at any byte, repeatedly: the client gets one whole stream."""
 
 import json
 from itertools import pairwise
@@ -56,7 +56,7 @@ def begun(
 
 
 def begin(engine: Engine, body: Event, **settings: Any) -> tuple[Stream, bytes]:
-    """A stream at its first replica, and all that this one would say."""
+    """A stream at its first replica, and the whole answer of this replica."""
     whole = engine.answer(body)
     options = RouterSettings(**settings) if settings else DEFAULTS
     stream = stream_of(engine.path, body, engine.count, options)
@@ -65,7 +65,7 @@ def begin(engine: Engine, body: Event, **settings: Any) -> tuple[Stream, bytes]:
 
 
 def broken(engine: Engine, body: Event, *cuts: int, step: int = 97, **settings: Any) -> bytes:
-    """What the client gets where each replica in turn breaks after so many bytes."""
+    """What the client gets if each replica in turn breaks after this many bytes."""
     stream, whole = begin(engine, body, **settings)
     out = b""
     for cut in (*cuts, None):
@@ -82,21 +82,21 @@ def broken(engine: Engine, body: Event, *cuts: int, step: int = 97, **settings: 
 
 
 def rest(stream: Stream) -> bytes:
-    """The request for what is missing of a stream whose replica is lost."""
+    """The request for the missing part of a stream that lost its replica."""
     assert stream.lost()
     return stream.ask()
 
 
 def events_of(out: bytes) -> list[Event]:
-    """By the parser of OpenAI's client, which must find nothing that is not whole."""
+    """Parsed by OpenAI's client; every event must be complete."""
     found = [sse.data for sse in SSEDecoder().iter_bytes(iter([out]))]
-    assert found.pop() == "[DONE]", "the stream ends once, with its last word"
+    assert found.pop() == "[DONE]", "the stream ends once, with [DONE]"
     return [json.loads(data) for data in found]
 
 
 def check(path: str, out: bytes, *, headers: bool = True) -> None:
-    """It is one whole answer of the first replica, whose headers told what was cached, or else its
-    first event does."""
+    """It is one whole answer of the first replica, and its headers, or else its first event, report
+    the cached tokens."""
     events = events_of(out)
     if path == NATIVE:
         last, texts = events[-1], [e["text"] for e in events]
@@ -138,7 +138,7 @@ def test_so_is_one_that_breaks_again_and_again(path: str, cuts: list[int], step:
 
 
 def scores_of(path: str, out: bytes) -> list[int]:
-    """Of which tokens there are log-probabilities, in their order; -1 stands for the prompt's."""
+    """The tokens that have log-probabilities, in order; -1 stands for the prompt's."""
     events = events_of(out)
     if path == NATIVE:
         meta = events[-1]["meta_info"]
@@ -181,7 +181,7 @@ def test_another_engine_gets_the_text_so_far_and_goes_on_behind_it(path: str) ->
             continue
         if b'"choices": []' in out or b'"choices":[]' in out or path == NATIVE:
             check(path, out, headers=False)
-        else:  # it broke between its finish and its usage, which nobody else knows
+        else:  # it broke between its finish and its usage, which no other replica knows
             assert engine.asked == [REQUESTS[path]]
 
 

@@ -1,4 +1,4 @@
-"""Streams that lose their replica on the way through a real router, over real sockets."""
+"""Streams through a real router, over real sockets, that lose their replica."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ def headers_of(engine: Engine) -> dict[str, str]:
 
 
 def says(engine: Engine, *, cut: int | None = None, hold: asyncio.Event | None = None) -> Handler:
-    """Answers as the engine does and breaks after `cut` bytes; waits there for `hold`."""
+    """Answers like the engine, waits for `hold` after `cut` bytes, then breaks."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         if request.path == "/tokenize":
@@ -62,7 +62,7 @@ def engine_says() -> bytes:
 
 
 async def text_of(router: RouterClient, **fields: Any) -> tuple[str, Any]:
-    """What OpenAI's client makes of a stream: text and usage. Raises its APIError."""
+    """Text and usage of a stream as OpenAI's client reads it. Raises its APIError."""
     async with openai.AsyncOpenAI(
         base_url=f"{router.url}/v1", api_key="x", max_retries=0
     ) as client:
@@ -88,7 +88,7 @@ async def two(url: str) -> AsyncIterator[tuple[Replica, Replica, RouterClient]]:
 
 
 def both(engine: Engine, a: Replica, b: Replica, *cuts: int) -> None:
-    """Whoever is asked first breaks after the first cut, the next after the second …"""
+    """The first replica to be asked breaks after the first cut, the next after the second …"""
     left = list(cuts)
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -128,7 +128,7 @@ async def test_a_stream_survives_as_many_deaths_as_there_are_others(valkey_url: 
         c.answer = a.answer
         assert (await text_of(router))[0] == TEXT
         assert [len(r.received) for r in (a, b, c)] == [1, 1, 1]
-        # All that was taken in the shared state is given back.
+        # Everything that was reserved in the shared state is released.
         await until(lambda: nothing_leased(valkey_url), "leases are gone")
 
 
@@ -150,7 +150,7 @@ async def test_a_replica_that_cannot_take_it_is_passed_over(valkey_url: str) -> 
 
 
 async def test_another_engine_counts_the_text_so_far(valkey_url: str) -> None:
-    """This one tells no usage on the way: its /tokenize says how many tokens are left."""
+    """This one reports no usage during the stream; its /tokenize gives the remaining tokens."""
     engine = Engine(CHAT, pando=False)
     async with two(valkey_url) as (a, b, r):
         engine.tells_usage = False
@@ -191,7 +191,7 @@ async def test_a_stream_that_may_not_go_on_ends_with_a_clear_error(
 async def test_a_stream_waits_for_the_others_and_not_for_the_replica_that_died(
     valkey_url: str,
 ) -> None:
-    """Its heartbeat looks fresh, and it has room where the others have none."""
+    """Its heartbeat looks fresh, and it has room while the others have none."""
     hold = asyncio.Event()
     engine = Engine(CHAT)
     async with (
@@ -258,7 +258,7 @@ async def test_a_client_that_leaves_ends_the_continuation(valkey_url: str) -> No
         async with r.session.post(r.url + CHAT, json=chat("P", **GREEDY)) as client:
             await client.content.readany()
             await until(lambda: len(a.received + b.received) == 2, "it goes on")
-        await until(lambda: a.cancelled + b.cancelled, "the new replica is told")
+        await until(lambda: a.cancelled + b.cancelled, "the new replica's request is cancelled")
         await until(lambda: nothing_leased(valkey_url), "leases are gone")
 
 

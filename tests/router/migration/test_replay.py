@@ -1,4 +1,4 @@
-"""Requests cut down to a beginning of their prompt: they begin so, and hardly go on."""
+"""Requests cut to a prefix of their prompt: they contain it and hardly more."""
 
 import json
 from typing import Any
@@ -120,6 +120,6 @@ def test_every_api_is_asked_for_one_token(path: str, body: Any, limit: tuple[str
 
 
 def test_message_that_cannot_be_cut_is_sent_whole() -> None:
-    # What comes behind a content stands in front of its missing end when it is cut.
+    # Fields after the content would take the place of its missing end when it is cut.
     chat = [{"role": "user", "content": "a" * 600, "name": "b" * 100}]
     assert cut(source(CHAT, messages=chat), 2)["messages"] == chat

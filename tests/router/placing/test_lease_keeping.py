@@ -1,4 +1,4 @@
-"""Leases of whole routers when Redis loses keys or answers, and when routers die or stand still."""
+"""A router's leases when Redis loses keys or answers, and when routers die or are suspended."""
 
 import asyncio
 import os
@@ -62,7 +62,7 @@ def rows(admin: Redis) -> list[Load]:
 
 
 def loads(admin: Redis) -> tuple[int, int, int]:
-    """Requests by the loads, by the parts and by the leases, as they stand."""
+    """The current number of requests by the loads, by their parts and by the leases."""
     requests = sum(int(load.requests) for load in rows(admin))
     return requests, int(admin.hlen(PARTS)), int(admin.zcard(LEASES))
 
@@ -79,8 +79,8 @@ async def becomes(admin: Redis, count: int) -> None:
 
 
 async def gave_up(router: RouterClient) -> bool:
-    """Whether the router has closed its connection to Redis: what it asked for no request, and so
-    without a shorter limit, has failed as well."""
+    """Whether the router has closed its connection to Redis. Then its background calls, which have
+    no shorter limit, have also failed."""
     health = (await router.get("/healthz")).json
     return health["redis"] == "away" and "redis_by_pool" not in health
 

@@ -1,4 +1,4 @@
-"""Where requests go: cache, policies, leases, corrections, breaker, and several pools."""
+"""Placement of requests: cache, policies, leases, corrections, breaker, and several pools."""
 
 import asyncio
 import json
@@ -73,7 +73,7 @@ async def test_path_is_cut_where_the_replica_had_less(valkey_url: str) -> None:
         a.answer = cached(0, tokens)
         await router.post("/v1/completions", completion(LONG))
         assert await held() == CHUNKS
-        a.answer = cached(tokens - 16, tokens)  # a full hit but for the last page
+        a.answer = cached(tokens - 16, tokens)  # a full hit except for the last page
         await router.post("/v1/completions", completion(LONG))
         assert await held() == CHUNKS
         a.answer = cached(tokens // 2, tokens)
@@ -157,13 +157,13 @@ async def test_a_request_that_outlasts_its_lease_keeps_its_place(valkey_url: str
 
         async def ends_ms() -> float:
             ends: Any = await redis.zrange("pando:{default}:leases", 0, -1, withscores=True)
-            ((_, end),) = ends  # at no moment is it gone
+            ((_, end),) = ends  # it never disappears
             return float(end)
 
         first_end_ms = await ends_ms()
 
         async def was_renewed_twice() -> bool:
-            return await ends_ms() > first_end_ms + 2_500  # renewed each 1.67 s
+            return await ends_ms() > first_end_ms + 2_500  # renewed every 1.67 s
 
         await until(was_renewed_twice, "the lease being renewed")
         stream.end()

@@ -1,4 +1,4 @@
-"""PoolPolicies: which replica each picks, who may choose one, and that all of them hold leases."""
+"""Policies: which replica each picks, which requests may choose one, and that all hold leases."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ NAMES = [f"r{i}" for i in range(8)]
 
 
 class Pool:
-    """A pool of made-up replicas, with `running` requests each, and the policies over it."""
+    """A pool of fictitious replicas, with `running` requests each, and its policies."""
 
     def __init__(self, running: dict[str, int], age_ms: int = 0) -> None:
         beats = [
@@ -65,7 +65,7 @@ class Pool:
 def test_power_of_two_spares_the_busiest_and_uses_all_others() -> None:
     pool = Pool({name: index for index, name in enumerate(NAMES)})
     picked = Counter(pool.pick("power_of_two", pool.prompt()) for _ in range(2_000))
-    # Of 28 pairs the k-th busiest of 8 wins k: the idlest 7, the busiest none.
+    # The k-th busiest of 8 wins k of 28 pairs, counting from 0: the idlest 7, the busiest none.
     assert picked[NAMES[-1]] == 0
     for index, name in enumerate(NAMES[:-1]):
         assert picked[name] == pytest.approx(2_000 * (7 - index) / 28, abs=80)

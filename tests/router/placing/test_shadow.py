@@ -1,4 +1,4 @@
-"""Shadow policies: measured against the acting one, and without any trace."""
+"""Shadow policies: compared with the acting one, without side effects."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ TOKENS = len(LONG) // 4
 
 
 class Counted:
-    """What the shadow's metrics say."""
+    """The shadow's metrics."""
 
     def __init__(self, router: RouterClient, acting: str, shadow: str) -> None:
         self._router = router
@@ -47,7 +47,7 @@ async def test_shadow_tells_what_another_policy_would_have_cached(valkey_url: st
     ):
         await router.ready("a", "b")
         counted = Counted(router, "round_robin", "cache_aware")
-        for number in range(2):  # a computes it; then it is b's turn, and a would have had it
+        for number in range(2):  # a computes it; the next turn is b's, although a has it
             await router.post("/v1/completions", completion(LONG))
             await counted.all(number + 1)
         assert await counted.of("cached_tokens", "acting") == 0

@@ -1,4 +1,4 @@
-"""A router as a process, for tests of its start, its end, and what it has in common with others."""
+"""A router as a process, for tests of its start, its end, and of state shared by processes."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ async def router_process(
     before: Callable[[], None] | None = None,
     **settings: Any,
 ) -> AsyncIterator[tuple[asyncio.subprocess.Process, RouterClient]]:
-    """Its process, which leaves at once, and a client that opens a connection for each request.
+    """A process that does not wait to leave, and a client that opens a connection for each request.
     `before` runs in the process first."""
     port = free_port()
     settings = {"leave_seconds": 0, **settings}

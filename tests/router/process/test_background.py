@@ -1,4 +1,4 @@
-"""Work beside the requests that ends by an error nobody foresaw: a restart is due, and said so."""
+"""If background work ends by an unforeseen error, the router reports that it needs a restart."""
 
 import logging
 from pathlib import Path
@@ -40,7 +40,7 @@ async def test_a_router_whose_work_has_ended_names_it(
 ) -> None:
     monkeypatch.setattr(where, nobody_foresaw)
     async with serving(valkey_url, api_keys=key_file(tmp_path)) as router:
-        await until(lambda: says(router, f"{name} has ended"), "the end being told")
+        await until(lambda: says(router, f"{name} has ended"), "the end being reported")
     (record,) = [r for r in caplog.records if r.message == "background work has ended"]
     assert record.levelno == logging.ERROR
     assert record.exc_info is not None
@@ -52,7 +52,7 @@ async def test_so_does_one_that_checks_a_replica_no_more(
 ) -> None:
     monkeypatch.setattr("pando_router.health.checks.HealthChecks._check", nobody_foresaw)
     async with serving(valkey_url, health_interval=0.05) as router, Replica(valkey_url, "a"):
-        await until(lambda: says(router, "checking a has ended"), "it being told")
+        await until(lambda: says(router, "checking a has ended"), "it being reported")
 
 
 async def test_so_does_one_that_probes_an_upstream_no_more(
@@ -63,7 +63,7 @@ async def test_so_does_one_that_probes_an_upstream_no_more(
     )
     url = "http://127.0.0.1:9"
     async with serving(valkey_url, upstream=[{"url": url}]) as router:
-        await until(lambda: says(router, f"the probing of {url} has ended"), "it being told")
+        await until(lambda: says(router, f"the probing of {url} has ended"), "it being reported")
 
 
 async def test_a_replica_that_goes_is_no_fault_of_the_router(

@@ -28,7 +28,7 @@ def listens(pid: int) -> bool:
 
 
 async def answered(router: RouterClient, count: int) -> bool:
-    """What another process counts is a second old."""
+    """Another process's counts may be a second old."""
     return await router.metric(ANSWERED) == count
 
 
@@ -43,12 +43,12 @@ async def test_requests_reach_all_processes_and_metrics_are_the_sum(valkey_url: 
         for _ in range(20):
             assert (await router.post("/v1/completions", completion())).status == 200
 
-        async def redis_is_up() -> bool:  # for both: it is the least of what they say
+        async def redis_is_up() -> bool:  # for both: the minimum of their values
             return await router.metric("pando_router_redis_up") == 1
 
         await until(redis_is_up, "both seeing Redis")
         await until(lambda: answered(router, 20), "what both have counted")
-        for _ in range(4):  # whoever answers
+        for _ in range(4):  # whichever process answers
             assert await router.metric(ANSWERED) == 20
             assert await router.metric("pando_router_requests_in_flight") == 0
         parent.terminate()

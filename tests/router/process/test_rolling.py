@@ -1,4 +1,4 @@
-"""Routers behind one address are replaced one after the other: no client notices."""
+"""Routers behind one address are replaced one at a time, and no client notices."""
 
 import asyncio
 from collections import Counter
@@ -41,7 +41,7 @@ STREAM = b"".join(b"data: %d\n\n" % number for number in range(EVENTS))
 
 
 async def client(port: int, stream: bool, stop: asyncio.Event, ends: Counter[str]) -> None:
-    """Asks again and again over one connection, as long as the router keeps it open."""
+    """Sends requests over one connection as long as the router keeps it open."""
     url = f"http://127.0.0.1:{port}/v1/completions"
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as session:
         while not stop.is_set():

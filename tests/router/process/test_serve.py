@@ -1,4 +1,4 @@
-"""The router as a process of its own: start, drain, end, and what it imports."""
+"""The router as a separate process: start, drain, end, and its imports."""
 
 import asyncio
 import resource

@@ -1,4 +1,4 @@
-"""What a real router writes down of its requests, and what it does not."""
+"""What a real router records of its requests, and what it does not."""
 
 import asyncio
 import shutil
@@ -98,7 +98,7 @@ async def test_a_recording_holds_no_text_no_name_and_no_key_that_can_be_tried_ou
     for word in (b"aspen", b"grove", b"user-of-test", b"session-of-test"):
         assert word not in written
     _, (record,) = read(file)
-    keys = chunk_keys(TEXT.encode(), seed("m"))  # what somebody who guesses the text would try
+    keys = chunk_keys(TEXT.encode(), seed("m"))  # an attacker who guesses the text would try these
     for start in range(0, len(keys), KEY_BYTES):
         key = keys[start : start + KEY_BYTES]
         for part in (key[:HIDDEN_BYTES], key[-HIDDEN_BYTES:]):
@@ -131,7 +131,7 @@ async def test_equal_beginnings_stay_equal_within_a_secret_and_only_there(
         (status(429), 429, Outcome.REFUSED),
         (status(503), 503, Outcome.REFUSED),
         (status(500), 500, Outcome.FAILED),
-        (reset, 503, Outcome.REFUSED),  # no other replica is there to take it
+        (reset, 503, Outcome.REFUSED),  # there is no other replica to take it
     ],
 )
 async def test_what_became_of_a_request_is_recorded(
@@ -155,7 +155,7 @@ async def test_clients_that_leave_and_streams_that_break_are_told_apart(
         asking = asyncio.create_task(router.post("/v1/completions", completion("leaves" + TEXT)))
         await until(lambda: replica.received, "the replica having the request")
         asking.cancel()
-        await until(lambda: replica.cancelled, "the replica being told")
+        await until(lambda: replica.cancelled, "the replica's request being cancelled")
         replica.answer = stream = Stream()
         asking = asyncio.create_task(router.post("/v1/completions", completion(TEXT, stream=True)))
         stream.put(b'data: {"n": 1}\n\n')

@@ -1,4 +1,4 @@
-"""Every body that passes through: what the router reads of it, and that it reaches a replica."""
+"""Every kind of body: what the router reads of it, and that it reaches a replica unchanged."""
 
 import json
 from typing import Any
@@ -268,7 +268,7 @@ def test_odd_conversations_parse_or_get_400(path: str, items: list[Any], system:
 async def test_a_chat_follows_its_own_history_and_not_another_chat_that_ends_alike(
     valkey_url: str,
 ) -> None:
-    """A match on any other text, such as the last message or the whole body, would fail here."""
+    """Matching any other text, such as the last message or the whole body, would fail here."""
     question = {"role": "user", "content": "And then what happened? " * 100}
     answer = {"role": "assistant", "content": "It rained. " * 30, "refusal": None}
 

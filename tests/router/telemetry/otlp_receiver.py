@@ -1,4 +1,4 @@
-"""An OpenTelemetry collector on a real socket, which keeps the spans that it is sent."""
+"""An OpenTelemetry collector on a real socket that keeps the spans it receives."""
 
 import threading
 from dataclasses import dataclass, field
@@ -68,7 +68,7 @@ class OtlpReceiver:
                 self.spans += [_seen(service, span) for span in scope.spans]
 
     def named(self, name: str, service: str = "pando-router") -> list[SpanSeen]:
-        """In the order of their beginning."""
+        """Spans of this name, by start."""
         found = [span for span in self.spans if (span.name, span.service) == (name, service)]
         return sorted(found, key=lambda span: span.start_ns)
 

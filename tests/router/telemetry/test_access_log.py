@@ -1,4 +1,4 @@
-"""Which requests get a line in the log, and what stands in it."""
+"""Which requests get a line in the log, and its content."""
 
 import logging
 import random

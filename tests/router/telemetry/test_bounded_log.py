@@ -1,4 +1,4 @@
-"""What could fill a log is written once, then counted."""
+"""Messages that could fill a log are written once, then counted."""
 
 import asyncio
 import logging
@@ -29,7 +29,7 @@ async def test_the_first_line_comes_at_once_and_the_rest_as_one_that_counts(
     await until(lambda: len(lines(caplog, "it failed")) == 3, "the rest is counted")
     last = lines(caplog, "it failed")[-1]
     assert (last["error"], last["times"], last["in_s"]) == ("error 4", 4, 0.05)
-    await asyncio.sleep(0.12)  # two turns in which nothing comes
+    await asyncio.sleep(0.12)  # two periods without a message
     assert len(lines(caplog, "it failed")) == 3
     log("a", error="again")
     assert lines(caplog, "it failed")[-1]["error"] == "again"

@@ -1,4 +1,4 @@
-"""What is counted is what is documented, and what the Grafana dashboard draws exists."""
+"""Exported metrics equal the documented ones, and those of the Grafana dashboard exist."""
 
 import json
 import re
@@ -90,7 +90,7 @@ def test_every_metric_and_label_of_the_grafana_dashboard_exists() -> None:
             if known is None:
                 wrong.append(f"{name} in {expression}")
             else:
-                # A histogram is asked for by its series, anything else by its name.
+                # A histogram is queried by its series, any other metric by its name.
                 assert (known.kind == "histogram") == (name != known.name), name
                 labels.update(known.labels, {"le"} if known.kind == "histogram" else ())
         used = re.findall(r"(\w+)(?:=~|=|!=)\"", expression)

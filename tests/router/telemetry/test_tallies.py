@@ -1,4 +1,4 @@
-"""What is counted in plain Python, against Prometheus's own counters and histograms."""
+"""Counts kept in plain Python, compared with Prometheus's own counters and histograms."""
 
 from hypothesis import given
 from hypothesis import strategies as st

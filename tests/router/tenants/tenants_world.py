@@ -15,7 +15,7 @@ PROMPT = "x" * 4096  # 16 chunks
 
 
 def key_file(folder: Path, **tenants: dict[str, Any]) -> Path:
-    """A file in which each tenant has the key of their name, and `admin` ADMIN."""
+    """A key file where each tenant's name is its key, and `admin` has ADMIN."""
     file = folder / "keys.yaml"
     given: dict[str, Any] = {"admin": {"keys": [{"sha256": digest_of(ADMIN)}], "admin": True}}
     for name, fields in tenants.items():

@@ -1,4 +1,4 @@
-"""Key files: what is right is read, what is not is refused in one line that holds no key."""
+"""Key files: valid ones are read, others are refused in one line that contains no key."""
 
 from pathlib import Path
 
@@ -162,7 +162,7 @@ def test_keys_new_refuses_a_name_that_no_file_may_have() -> None:
 
 
 def mounted(folder: Path, **files: str) -> Path:
-    """A folder as the kubelet mounts a Secret: links to links to files."""
+    """A folder like the kubelet's mount of a Secret: links to links to files."""
     secret = folder / "secret"
     secret.mkdir()
     for name in files:
@@ -172,7 +172,7 @@ def mounted(folder: Path, **files: str) -> Path:
 
 
 def swap(secret: Path, **files: str) -> None:
-    """As the kubelet does it: a new folder, and one link that is replaced."""
+    """Like the kubelet: a new folder, and one link that is replaced."""
     content = secret / f"..{len(list(secret.iterdir()))}"
     content.mkdir()
     for name, text in files.items():

@@ -1,4 +1,4 @@
-"""Tenants with `isolate` before engines that know name spaces only by a request's body."""
+"""Tenants with `isolate` and engines that read namespaces only from a request's body."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ QUICK: dict[str, Any] = {"upstream_interval": 0.1}
 
 
 async def cached(router: RouterClient, key: str, **fields: Any) -> int:
-    """Tokens that the engine had, as it says itself."""
+    """Cached tokens as the engine reports them."""
     answer = await router.post("/v1/completions", completion(PROMPT, **fields), **bearer(key))
     assert answer.status == 200, answer.body
     return int(answer.json["usage"]["prompt_tokens_details"]["cached_tokens"])
@@ -51,9 +51,9 @@ async def test_no_cache_is_shared_across_an_isolated_tenants_border(
         assert not await cached(router, "c", cache_salt="mine")
         told = {json.loads(received.body)["cache_salt"] for received in engine.received[:2]}
         (salt,) = told
-        assert len(salt) == 64  # and nothing of it is in what tenants can know
+        assert len(salt) == 64  # and it reveals nothing that tenants can know
         assert not await cached(router, "c", cache_salt="a")
-        # The rest of the body is what the client sent, and tenants without a border are untouched.
+        # The rest of the body is unchanged, and so are bodies of tenants without isolation.
         sent = completion(PROMPT)
         assert json.loads(engine.received[0].body) == {**sent, "cache_salt": salt}
         assert json.loads(engine.received[3].body) == sent

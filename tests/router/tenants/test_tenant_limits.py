@@ -1,4 +1,4 @@
-"""Rate limits of tenants at a real router with real Redis."""
+"""Rate limits of tenants with a real router and a real Redis."""
 
 import asyncio
 from pathlib import Path
@@ -67,7 +67,7 @@ async def test_two_routers_share_a_tenants_limit(redis_url: str, tmp_path: Path)
 
 
 async def left_of(redis_url: str, tenant: str, limit: int) -> float:
-    """Tokens in a bucket, by what Redis holds."""
+    """Tokens in a bucket, read from Redis."""
     redis = connect(redis_url)
     try:
         full_at = float(await redis.hget(f"pando:limits:{tenant}", "tokens") or 0)
@@ -153,7 +153,7 @@ async def test_a_prompt_that_a_replica_has_is_paid_for_by_a_client_that_leaves(
         asked = asyncio.create_task(router.post("/v1/completions", body, **bearer("a")))
         await until(lambda: replica.received, "the replica has it")
         asked.cancel()
-        await until(lambda: replica.cancelled, "the replica is told")
+        await until(lambda: replica.cancelled, "the replica's request is cancelled")
         sample = 'pando_router_tenant_tokens_total{kind="prompt",tenant="a"}'
 
         async def paid() -> float:
@@ -225,7 +225,7 @@ async def test_a_slow_redis_costs_a_limited_request_one_limit_of_time(
         guarded(front.url, file, replica, placement_timeout=limit_s) as router,
     ):
         assert await seconds(router) < limit_s
-        front.delay_s = 0.9 * limit_s  # either question alone is answered in time
+        front.delay_s = 0.9 * limit_s  # each call alone is answered in time
         assert limit_s < await seconds(router) < 1.6 * limit_s
         assert (await router.get("/healthz")).json["redis"] == "up"
         front.delay_s = 1.2 * limit_s

@@ -1,4 +1,4 @@
-"""API keys at a real router with real Redis: who gets in, what they reach, what replicas see."""
+"""API keys with a real router and a real Redis: access, its limits, and what replicas see."""
 
 import logging
 from datetime import UTC, datetime

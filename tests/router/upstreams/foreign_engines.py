@@ -1,9 +1,9 @@
-"""Engines that know nothing of Pando, as their documentation describes their servers.
+"""Servers of engines that know nothing of Pando, written from their documentation.
 
 async with Vllm() as engine, serving(redis_url, upstream=engine.url) as router: ...
 
-They compute nothing: a prompt takes the time that it would at `prefill_per_s`, one after the other,
-and each token that of `decode_per_s`. What they hold is a set of prompt prefixes.
+They compute nothing: prompts take the time of `prefill_per_s`, one at a time, and each token that
+of `decode_per_s`. Their cache is a set of prompt prefixes.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ PAGE = 16  # tokens
 
 
 class Engine:
-    """What the three have in common: models, chat, completions, and an optional API key."""
+    """The common part of the three: models, chat, completions, and an optional API key."""
 
     owner = ""
     knows_salts = False
@@ -43,7 +43,7 @@ class Engine:
         self.received: list[Received] = []
         self.probed = 0
         self.health_status = 200
-        self.hangs = asyncio.Event()  # set: takes requests and answers none
+        self.hangs = asyncio.Event()  # set: accepts requests without answering
         self.running = 0
         self.most_running = 0
         self._api_key = api_key
@@ -91,7 +91,7 @@ class Engine:
             self._runner = None
 
     def routes(self, router: web.UrlDispatcher) -> None:
-        """Those that only this engine has."""
+        """Routes that only this engine has."""
 
     def card(self, name: str, parent: str | None) -> dict[str, Any]:
         return {
@@ -171,7 +171,7 @@ class Engine:
         return response
 
     def _cached(self, salt: str, text: str) -> int:
-        """Tokens, in whole pages."""
+        """Cached tokens, in whole pages."""
         pages = 0
         while (salt, text[: (pages + 1) * PAGE * BYTES_PER_TOKEN]) in self._held:
             if (pages + 1) * PAGE * BYTES_PER_TOKEN > len(text):
@@ -184,7 +184,7 @@ class Engine:
         self._held.update((salt, text[:end]) for end in range(step, len(text) + 1, step))
 
     def forget(self) -> None:
-        """Its cache is full of other things now."""
+        """Drop the cache, as if other prompts had filled it."""
         self._held.clear()
 
 

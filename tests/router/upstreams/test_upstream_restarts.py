@@ -1,4 +1,4 @@
-"""Engines that send no heartbeats and hang, end, or come back as others."""
+"""Engines without heartbeats that hang, end, or come back changed."""
 
 from tests.router.upstreams.foreign_engines import Vllm
 from tests.router.upstreams.upstreams_world import (
@@ -24,7 +24,7 @@ async def test_an_engine_that_goes_down_is_left_out_and_comes_back_with_an_empty
         await router.ready(a.name, b.name)
         before = await beat_of(valkey_url, a)
         await a.stop()
-        assert await homes(router) == {b.name}  # at once: tried, and tried elsewhere
+        assert await homes(router) == {b.name}  # at once, by a retry
         await becomes(router, a, healthy=False)
         await router.ready(a.name, state="lost")
         assert await homes(router) == {b.name}

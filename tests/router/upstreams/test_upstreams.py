@@ -1,4 +1,4 @@
-"""In front of engines that send no heartbeats: probed, placed on, learned from."""
+"""Engines without heartbeats: probing, placing, learning from answers."""
 
 import asyncio
 import logging
@@ -193,7 +193,7 @@ async def test_rates_are_learned_from_answers_and_faster_engines_get_more(
                 return all(now[one.name].prefill_tokens_per_s for one in (fast, slow))
 
             await until(are_learned, "both rates")
-            for wave in range(4):  # queued behind each other: the rate is not taken for lower
+            for wave in range(4):  # queued one behind another, which must not lower the rate
                 await asyncio.gather(*(ask(1_000 + 10 * wave + one) for one in range(8)))
             now = await beats(valkey_url)
             rate = {one: now[one.name].prefill_tokens_per_s for one in (fast, slow)}

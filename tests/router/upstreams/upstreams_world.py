@@ -1,4 +1,4 @@
-"""What tests of engines that send no heartbeats ask of a router, and of Redis."""
+"""Helpers of tests with engines without heartbeats, to query a router and Redis."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ LONG = "a shared beginning " * 200  # of 950 tokens
 
 
 async def beats(redis_url: str) -> dict[str, Heartbeat]:
-    """Those that are fresh, by replica."""
+    """Fresh heartbeats, by replica."""
     redis = connect(redis_url)
     try:
         registry = Registry(redis)

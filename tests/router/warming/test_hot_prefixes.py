@@ -1,4 +1,4 @@
-"""The hottest prefixes in bounded memory, against a plain count of each prefix of each request."""
+"""The hottest prefixes in bounded memory, compared with plain counts of every prefix."""
 
 import gc
 import random
@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from pando_router.warming.prefixes import HALF_LIFE_S, HotPrefix, HotPrefixes, SentRequest
 
 ROOMY = 1 << 24
-# Paths over three kinds of chunks: they share beginnings of all lengths, end within each other
-# and part at every depth.
+# Paths over three kinds of chunks: they share prefixes of all lengths, end within each other and
+# diverge at every depth.
 paths = st.lists(st.integers(0, 2), min_size=1, max_size=6).map(tuple)
 Path = tuple[int, ...]
 
@@ -29,7 +29,7 @@ class Clock:
 
 @dataclass
 class Seen:
-    """The tree under test, and the plain truth."""
+    """The tree under test, and plain counts."""
 
     limit: int = ROOMY
     clock: Clock = field(default_factory=Clock)
@@ -60,7 +60,7 @@ def test_with_room_every_border_between_prompts_is_counted_exactly(requests: lis
     for path in requests:
         seen.see(path)
     found = seen.found()
-    # Where prompts end, or part from each other: all other prefixes count as their extension does.
+    # Where prompts end or diverge. All other prefixes count as often as their extension.
     borders = {
         path
         for path, number in seen.counts.items()
@@ -100,7 +100,7 @@ def test_prefixes_come_hottest_first_and_before_what_extends_them(
 
 
 def test_shared_beginning_is_found_where_every_prompt_is_different() -> None:
-    # Ten thousand prompts of which no two are equal; a third of them share 37 chunks.
+    # Ten thousand different prompts; a third of them share 37 chunks.
     rng = random.Random(1)
     system = tuple(range(1_000, 1_037))
     seen = Seen(limit=200_000)  # room for about 150

@@ -1,4 +1,4 @@
-"""What is computed for a budget: the hottest, nothing twice, and never more than the budget."""
+"""The plan for a budget: the hottest prefixes, nothing twice, never above the budget."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,7 +27,7 @@ def planned(tree: HotPrefixes, chunks: int) -> list[HotPrefix]:
 
 
 def chunks_of(prefixes: list[HotPrefix]) -> set[bytes]:
-    """Every chunk that is computed, by its whole prefix."""
+    """Every computed chunk, identified by its whole prefix."""
     return {p.keys[:end] for p in prefixes for end in range(8, len(p.keys) + 1, 8)}
 
 
@@ -42,7 +42,7 @@ def test_budget_is_spent_on_the_most_frequent_chunks(
     left_out = set(seen) - computed
     if computed and left_out:
         assert min(map(seen.count, computed)) >= max(map(seen.count, left_out))
-    for one in chosen:  # nothing is listed that comes with another
+    for one in chosen:  # no prefix is listed that another one includes
         assert not any(other.keys.startswith(one.keys) for other in chosen if other is not one)
 
 

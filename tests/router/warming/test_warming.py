@@ -19,12 +19,12 @@ FAST: dict[str, Any] = {"prefill_tokens_per_s": 1_000.0, "capacity_tokens": 1_00
 
 
 def text(name: str, chunks: int) -> str:
-    """A prompt of so many chunks, 64 tokens each."""
+    """A prompt of this many chunks, 64 tokens each."""
     return "".join(f"{name}{i:06d} " for i in range(chunks * 40))[: chunks * 256]
 
 
 class Engine(Replica):
-    """A replica with a cache: it says how much of each prompt it had, and remembers the prompt."""
+    """A replica with a cache: it reports the cached part of each prompt, and keeps the prompt."""
 
     def __init__(self, *args: Any, **beat: Any) -> None:
         super().__init__(*args, **FAST | beat)
@@ -62,7 +62,7 @@ async def marks_of(redis_url: str) -> AsyncIterator[Marks]:
 
 
 async def over(marks: Marks, kind: MarkKind) -> Mark:
-    """The mark of that kind, once it is done or skipped."""
+    """Waits until the mark of that kind is done or skipped, and returns it."""
     found: list[Mark] = []
 
     async def is_over() -> bool:
@@ -86,7 +86,7 @@ async def ask(router: RouterClient, *prompts: str) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def _eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Routers look at every request, and often at the marks."""
+    """Routers count every request and read the marks often."""
     monkeypatch.setattr(warming, "OBSERVE_EVERY_S", 0.0)
     monkeypatch.setattr(warming, "POLL_S", 0.02)
 
@@ -130,7 +130,7 @@ async def test_joining_replica_gets_the_hottest_prefixes_before_its_first_reques
             await router.ready("b", state="warming")
             mark = await over(marks, MarkKind.WARM)
             assert (mark.state, mark.tokens, mark.prefixes) == (MarkState.DONE, 8 * 64, 1)
-            (prefill,) = b.bodies  # nobody else asked, and neither for what came once
+            (prefill,) = b.bodies  # no other request, and none for a prompt that came once
             assert prefill["prompt"] == system
             assert prefill["max_tokens"] == 1
             await router.ready("b")
