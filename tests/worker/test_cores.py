@@ -1,4 +1,4 @@
-"""The cores to count on are those that the process may run on, within the container's quota."""
+"""The available cores are those that the process may run on, within the container's quota."""
 
 import os
 from pathlib import Path
@@ -11,7 +11,7 @@ from pando_worker.cores import available_cores
 
 @pytest.fixture
 def cpu_max(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Where the quota of this process stands, which may run on four cores."""
+    """The file with the quota of this process, which may run on four cores."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3, 5, 6, 9})
     monkeypatch.setattr(cores, "CPU_MAX", tmp_path / "cpu.max")
     return tmp_path / "cpu.max"

@@ -1,4 +1,4 @@
-"""Large tensors in the host's memory are advised to lie in huge pages."""
+"""Large tensors in host memory are advised to use huge pages."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def is_advised(address: int) -> bool:
-    """What the system says of the mapping that holds an address."""
+    """Whether the system reports the advice for the mapping of an address."""
     inside = False
     for line in SMAPS.read_text().splitlines():
         first, _, rest = line.partition(" ")

@@ -11,7 +11,7 @@ from pando_worker.cpu.library import load_kernels
 
 @pytest.fixture(scope="session")
 def kernels() -> Kernels:
-    """In the user's own cache, as the worker has it: compiling takes seconds."""
+    """From the user's own cache, like the worker's: compiling takes seconds."""
     return Kernels(load_kernels())
 
 

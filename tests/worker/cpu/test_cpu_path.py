@@ -1,4 +1,4 @@
-"""The kernels are built once, used where wanted and possible, and change no token."""
+"""The kernels are built once, used if wanted and possible, and change no token."""
 
 import logging
 import os

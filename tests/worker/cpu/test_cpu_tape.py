@@ -1,4 +1,4 @@
-"""Recorded decode steps give what the model's code gives, whatever that code is made of."""
+"""Recorded decode steps equal the model's code, for any kind of code."""
 
 import logging
 import subprocess
@@ -29,12 +29,12 @@ LAYER = AttentionLayer(index=0, heads=2, kv_heads=1, head_dim=8, v_head_dim=8, s
 
 
 class Taped:
-    """Tapes over any function of tokens, positions and attention."""
+    """Tapes of any function of tokens, positions and attention."""
 
     def __init__(self, kernels: Kernels, model: Any) -> None:
         pool = TokenToKVPool([LAYER], 64, torch.float32, CPU)
         for part in (*pool.k, *pool.v):
-            part.fill_(0.5)  # what was there before could be anything, NaN too
+            part.fill_(0.5)  # earlier contents could be anything, even NaN
         self.attention = CpuAttention(kernels, pool, threads=1)
         self.model = model
         self.runs = 0
@@ -64,7 +64,7 @@ def decodes(rows: int, seed: int = 0) -> ForwardBatch:
 
 
 def attends(ids: Tensor, positions: Tensor, attention: AttentionBackend) -> Tensor:
-    """Views, in-place operators, several results of one, and attention."""
+    """Has views, in-place operators, operators with several results, and attention."""
     table = torch.arange(10 * 32).reshape(10, 32).float().sin()
     x = torch.nn.functional.embedding(ids, table) * (1 + positions[:, None])
     q, k, v = (part.view(len(x), -1, 8) for part in x.tensor_split([16, 24], dim=1))
@@ -120,7 +120,7 @@ def test_a_tape_that_gives_something_else_is_not_used(
     hidden_state: list[float] = []
 
     def forgets(ids: Tensor, positions: Tensor, attention: AttentionBackend) -> Tensor:
-        hidden_state.append(float(len(hidden_state)))  # what no operator shows
+        hidden_state.append(float(len(hidden_state)))  # a state that no operator shows
         return ids[:, None] + torch.full((len(ids), 1), hidden_state[-1])
 
     world = Taped(kernels, forgets)

@@ -1,4 +1,4 @@
-"""Products of integers in groups against the same arithmetic written out in torch."""
+"""Products of grouped integers, compared with the same arithmetic in torch."""
 
 import pytest
 import torch
@@ -46,7 +46,7 @@ def matrix(grouping: Grouping, rows: int, columns: int) -> Groups:
 
 
 def rounded(x: Tensor) -> Tensor:
-    """Inputs as the products take them: bytes times a scale for each 32."""
+    """Inputs as the products see them: bytes times one scale per 32."""
     rows, columns = x.shape
     padded = torch.nn.functional.pad(x, (0, -columns % RUN)).double().view(rows, -1, RUN)
     scales = padded.abs().amax(dim=-1, keepdim=True) / 127

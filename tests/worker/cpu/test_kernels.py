@@ -1,4 +1,4 @@
-"""Each kernel against torch or attention written out in float64."""
+"""Each kernel, compared with torch or with attention written out in float64."""
 
 from dataclasses import replace
 from functools import partial
@@ -48,7 +48,7 @@ def test_linear_equals_torch(ops: CpuOps, rows: int, shape: tuple[int, int]) -> 
 
 
 def test_a_rows_result_does_not_depend_on_the_rows_beside_it(ops: CpuOps) -> None:
-    """To the last bit: then a request's tokens do not depend on its batch either."""
+    """To the last bit, so a request's tokens do not depend on its batch."""
     x, weight = torch.randn(40, 300), torch.randn(130, 300)
     whole = ops.product(x, weight)
     for rows in (1, 2, 3, 5, 16, 39):
@@ -152,7 +152,7 @@ def test_rotation_equals_torch(ops: CpuOps, heads: int) -> None:
 def test_decodes_that_share_a_prefix_get_to_the_last_bit_what_each_gets_alone(
     kernels: Kernels, page_size: int, threads: int
 ) -> None:
-    """Groups of several prefixes, rows of none, and rows in whose midst another begins."""
+    """With groups of several prefixes, rows without one, and groups interrupted by other rows."""
     torch.manual_seed(0)
     # Large enough for several threads.
     layer = AttentionLayer(index=0, heads=16, kv_heads=2, head_dim=64, v_head_dim=64, scale=0.125)
@@ -194,7 +194,7 @@ def test_attention_equals_brute_force(
     released: bool,
     dtype: torch.dtype,
 ) -> None:
-    """Over keys and values as the pool keeps them, which torch rounds to the same bits."""
+    """Keys and values are rounded as in the pool, which torch does to the same bits."""
     made, window_slots = case(rows, page_size), 0
     if released:
         batch, window_slots = release_behind_windows(made)
@@ -216,7 +216,7 @@ def test_attention_equals_brute_force(
         values = torch.randn(num_slots, layer.kv_heads, layer.v_head_dim)
         fill(pool, layer, made, keys, values)
         new = torch.from_numpy(made.batch.out_slots)
-        # As the layers hand them over: parts of one tensor for queries and keys.
+        # As in the layers, queries and keys are parts of one tensor.
         qk = torch.cat((torch.randn(len(new), layer.heads, layer.head_dim), keys[new]), dim=1)
         q, k = qk.tensor_split([layer.heads], dim=1)
         out = attention.forward(q, k, values[new], layer)

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What an image's build makes."""
+    """The libraries that an image's build makes."""
     directory = tmp_path_factory.mktemp("libraries")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(prebuilt, "DIRECTORY", directory)
@@ -31,7 +31,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def libraries(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Copies of them, on a machine without a compiler."""
+    """Copies of the libraries, on a machine without a compiler."""
     directory = tmp_path / "libraries"
     directory.mkdir()
     for path in built.iterdir():

@@ -1,5 +1,4 @@
-"""The race between kernels and torch: what it finds, how long it takes, and where its outcome is
-kept."""
+"""The race between kernels and torch: its result, its duration, and where its outcome is kept."""
 
 import json
 import logging
@@ -34,7 +33,7 @@ OUTCOME = Outcome([Lap(1, 2.0, 1.0)], [Limit(8, 4, 16)])
 
 
 class SlowProducts(CpuOps):
-    """Kernels whose products take so many seconds from so many rows on."""
+    """Kernels whose products take `seconds` from `from_rows` rows on."""
 
     def __init__(self, kernels: Kernels, seconds: float, from_rows: int) -> None:
         super().__init__(kernels, 1, {})

@@ -1,4 +1,4 @@
-"""Recorded kernels, played as one call by several threads, do what the calls do one by one."""
+"""Recorded kernels, replayed as one call by several threads, equal the separate calls."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ ROWS, WIDTH, LAYERS = 8, 512, 12
 
 
 class Chain:
-    """Layers that each read all that the one before has written, by whichever thread."""
+    """Layers that each read everything that the previous one wrote, on any thread."""
 
     def __init__(self) -> None:
         torch.manual_seed(0)
@@ -59,7 +59,7 @@ def test_neighbouring_calls_become_one(kernels: Kernels) -> None:
 
 
 def test_threads_wait_for_what_others_write_and_change_no_bit(kernels: Kernels) -> None:
-    """More threads than most machines of tests have cores, so that some lose theirs on the way."""
+    """With more threads than most test machines have cores, so that some lose their core."""
     chain = Chain()
     calls = chain.recorded(kernels, threads=5)
     for turn in range(50):

@@ -1,6 +1,6 @@
-"""Kinds of layers, batches and a check against brute force, for the flashinfer backend anywhere.
+"""Kinds of layers, batches and a comparison with brute force, for the flashinfer backend.
 
-`tests/gpu` runs them on the real library, this folder on one that goes by its documentation.
+`tests/gpu` runs them on the real library, this folder on one written from its documentation.
 """
 
 from dataclasses import replace
@@ -53,10 +53,10 @@ def assert_brute_force(
     atol: float = 1e-2,
     window_slots: list[Tensor] | None = None,
 ) -> None:
-    """Cached keys are in the pool, the new ones come with the step; all else is not finite.
+    """Cached keys are in the pool and new ones in the step; everything else is not finite.
 
     Args:
-        window_slots: as `slots` for the layers that release pages; -1 where they did
+        window_slots: like `slots`, for layers that release pages; -1 for released ones
     """
     torch.manual_seed(0)
     count, device = len(pool.k[0]), pool.k[0].device
@@ -84,7 +84,7 @@ def assert_brute_force(
 
 
 def with_windows(batch: ForwardBatch, window: int, window_of: Pages) -> ForwardBatch:
-    """The batch for a pool whose layers with windows up to this release the pages behind it.
+    """The batch for a pool whose layers with windows up to `window` release pages behind them.
 
     Args:
         window_of: [num_pages], the window page of each page
@@ -102,7 +102,7 @@ def with_windows(batch: ForwardBatch, window: int, window_of: Pages) -> ForwardB
 
 
 def window_slots_of(batch: ForwardBatch) -> list[Tensor]:
-    """Of each row's tokens, in order; -1 where they are released."""
+    """The window slots of each row's tokens, in order; -1 for released ones."""
     assert batch.window_table is not None
     found = []
     for table, length in zip(batch.window_table, batch.seq_lens.tolist(), strict=True):
@@ -133,10 +133,10 @@ def pool_for(
     device: torch.device = CPU,
     window: int = 0,
 ) -> TokenToKVPool:
-    """With a page more than the rows have.
+    """A pool with one page more than the rows have.
 
     Args:
-        window: layers with windows up to this release pages behind it
+        window: layers with windows up to this release pages behind them
     """
     pages = max(int(own.max()) for own in slots) // page_size + 1
     windowed = frozenset(layer.index for layer in layers if layer.window and layer.window <= window)

@@ -1,8 +1,8 @@
-"""What flashinfer 0.7 promises of the functions that are used of it, written out on the CPU.
+"""The functions of flashinfer 0.7 that are used, written for the CPU from its documentation.
 
-The real library runs on GPUs only. This one computes by its documentation, in float32, and refuses
-what the documentation does not allow, so that plans, masks, page lists and merges are tested
-anywhere. `tests/gpu` asks the same of the real one.
+The real library runs only on GPUs. This one computes in float32 and refuses everything that the
+documentation does not allow, so that plans, masks, page lists and merges can be tested on any
+machine. `tests/gpu` runs the same tests with the real one.
 """
 
 from typing import Any
@@ -147,7 +147,7 @@ class Prefill:
         visible = key <= query if self._causal else torch.ones_like(key <= query)
         if self._window >= 0:
             visible = visible & (key >= query - self._window)
-        # What a kernel need not read must not show, whatever it is.
+        # Values that a kernel need not read must have no effect.
         weights = torch.where(visible, scores, -torch.inf).exp()
         total = weights.sum(-1)
         if sinks is not None:
@@ -340,7 +340,7 @@ def top_p_renorm_probs(probs: Tensor, top_p: Tensor, is_deterministic: bool = Fa
 
 
 class ByTheBook:
-    """In place of `flashinfer_calls.Library`, and of flashinfer for operations and sampling."""
+    """Replaces `flashinfer_calls.Library`, and flashinfer for operations and sampling."""
 
     top_p_renorm_probs = staticmethod(top_p_renorm_probs)
 

@@ -1,4 +1,4 @@
-"""Operations of `CudaOps` against torch's, on any device."""
+"""Operations of `CudaOps`, compared with torch's, on any device."""
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ def assert_close(got: Tensor, expected: Tensor) -> None:
 
 
 def check_norms(ops: CudaOps, device: torch.device) -> None:
-    """Of hidden states, and of heads that lie between others; Llama's, then Gemma's."""
+    """Norms of hidden states and of strided heads; Llama's, then Gemma's."""
     qkv = torch.randn(7, 6, 128, device=device).bfloat16()
     weight = torch.randn(128, device=device).bfloat16()
     for x in (qkv[:, 0].contiguous(), qkv, qkv[:, 2:5]):
@@ -36,10 +36,10 @@ def check_activations(ops: CudaOps, device: torch.device) -> None:
 
 
 def check_rotation(ops: CudaOps, device: torch.device, heads: int, dim: int) -> None:
-    """Of heads beside others, as queries and keys are, whole or only in part."""
+    """Rotation of strided heads, like queries and keys, entirely or partially."""
     whole = torch.randn(9, heads + 2, dim + 16, device=device).bfloat16()
     at = (torch.arange(9, device=device) * 11, torch.rand(dim // 2, device=device), 0.7)
     for x in (whole.clone()[..., :dim], whole.clone()[:, :heads, :dim]):
         expected = PLAIN.rotate(x, PLAIN.angles(*at, x.dtype))
         angles = ops.angles(*at, x.dtype)
-        assert_close(ops.rotate(x, angles), expected)  # x may be another thing afterwards
+        assert_close(ops.rotate(x, angles), expected)  # may overwrite x

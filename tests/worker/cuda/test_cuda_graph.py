@@ -1,5 +1,5 @@
-"""The graph runner with calls that are repeated in place of graphs: which batches run in one, how
-they are padded, and that a replay depends on nothing but the memory that the graph reads."""
+"""The graph runner with repeated calls instead of graphs: which batches run in one, their padding,
+and that a replay depends only on the memory that the graph reads."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +23,7 @@ SLOTS = 512
 
 
 def repeat(run: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
-    """What a CUDA graph does: the same calls, the result in the same memory."""
+    """Acts like a CUDA graph: the same calls, with the result in the same memory."""
     hidden = run()
 
     @torch.inference_mode()
@@ -70,11 +70,11 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class World:
-    """A tiny Llama whose last page nobody owns, run by graphs and without."""
+    """A tiny Llama whose last page nobody owns, run with graphs and without."""
 
     def __init__(self, directory: Path, sizes: list[int]) -> None:
         self.bare = BareModel(directory, PAGE_SIZE, SLOTS)
-        # Pages are handed out up to the one before the last.
+        # The last page is never allocated.
         self.bare.pages._free = [p for p in self.bare.pages._free if p != SLOTS // PAGE_SIZE - 1]
         self.futures = FutureTokens(16, CPU)
         self.attention = Fixed(TorchAttention(self.bare.pool))

@@ -1,4 +1,4 @@
-"""Settings of the GPU, and what is said where there is none."""
+"""Settings of the GPU, and the errors without one."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What the flashinfer backend asks of the library, computed by the book, against brute force."""
+"""The flashinfer backend on the library from the documentation, compared with brute force."""
 
 from typing import Any, cast
 
@@ -38,7 +38,7 @@ LIBRARY = cast(Library, ByTheBook())
 @pytest.mark.parametrize("page_size", [1, 16])
 @pytest.mark.parametrize("kinds", [KINDS, [NARROW_VALUES]], ids=["usual", "narrow values"])
 def test_attention_equals_brute_force(kinds: list[dict[str, Any]], page_size: int) -> None:
-    """One backend for all batches: a plan leaves nothing behind for the next."""
+    """One backend for all batches, so that a plan's leftovers would affect the next."""
     made = [case(rows, page_size) for rows in BATCHES]
     slots = [own for each in made for own in each.slots]
     pool = pool_for(layers_of(kinds), slots, page_size, torch.bfloat16)

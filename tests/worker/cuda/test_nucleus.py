@@ -1,4 +1,4 @@
-"""Top-p by flashinfer's kernel, computed by the book, against the sampler's own."""
+"""Top-p with flashinfer's kernel, written from its documentation, and with the sampler's own."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""What `CudaOps` asks of flashinfer, computed by the book, against torch."""
+"""`CudaOps` on flashinfer's functions from its documentation, compared with torch."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Page lists and shared prefixes, against what one finds by looking at every row."""
+"""Page lists and shared prefixes, compared with a search through every row."""
 
 from itertools import combinations
 
@@ -69,7 +69,7 @@ def forests(draw: st.DrawFn) -> ForwardBatch:
             other = draw(st.sampled_from(rows))
             kept = other[: draw(st.integers(0, len(other)))]
         rows.append(kept + [next(fresh) for _ in range(draw(st.integers(1, 4)))])
-    # The last page holds the new tokens; those before are cached, and shared or not.
+    # The last page holds the new tokens; earlier ones are cached, shared or not.
     lengths = [((len(row) - 1) * page_size, 1) for row in rows]
     return batch_of(lengths, rows, page_size)
 
@@ -85,7 +85,7 @@ def common(batch: ForwardBatch, rows: tuple[int, ...]) -> int:
 
 
 def most_saved(batch: ForwardBatch, rows: frozenset[int]) -> int:
-    """Over all ways to put rows into groups."""
+    """The maximum over all groupings of the rows."""
     if not rows:
         return 0
     first = min(rows)
@@ -112,8 +112,8 @@ def test_groups_share_their_first_pages_and_are_apart(batch: ForwardBatch) -> No
 @settings(max_examples=examples(50))
 @given(batch=forests())
 def test_no_other_groups_would_save_much_more(batch: ForwardBatch) -> None:
-    """A branch of the tree is a group or its parts are; what is left over of it shares nothing,
-    though it might. Of a few rows that is never half of all."""
+    """Either a branch of the tree is a group, or its parts are; the rest of the branch then shares
+    nothing, although it could. With few rows this loses less than half."""
     saved = sum(group.saved_pages for group in shared_prefixes(batch, at_least=1))
     best = most_saved(batch, frozenset(range(len(batch.seq_lens))))
     assert best / 2 <= saved <= best

@@ -1,5 +1,5 @@
-"""All that runs on CUDA put together on the CPU: flashinfer by the book, its operations, and calls
-that are repeated in place of graphs, on whole models in bfloat16, against torch's."""
+"""The whole CUDA path on the CPU: flashinfer from its documentation, its operations, and repeated
+calls instead of graphs, for whole models in bfloat16, compared with torch."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,11 +39,11 @@ LIBRARY = ByTheBook()
 
 @dataclass
 class Way:
-    """A model in bfloat16, the same numbers each time, with a page of its pool that nobody owns."""
+    """A model in bfloat16 with fixed weights, whose pool has a page that nobody owns."""
 
     directory: Path
     ops: Ops
-    releases: bool = False  # layers with windows have a pool of their own
+    releases: bool = False  # whether layers with windows have their own pool
 
     def __post_init__(self) -> None:
         config = read_config(self.directory)
@@ -83,11 +83,11 @@ class Way:
     ],
 )
 def test_a_whole_model_gives_what_torch_gives(name: str, releases: bool, tmp_path: Path) -> None:
-    """Prefills, a mixed step, then decodes in graphs; torch's layers always share one pool."""
+    """Prefills, a mixed step, then decodes in graphs. With torch, layers always share one pool."""
     case = FAMILIES[name]
     fields = case.fields | {"hidden_size": 128, "head_dim": 64}
     if name == "gpt-oss":
-        # All its experts: between two that are nearly equal, rounding to bfloat16 decides.
+        # Use all experts, as rounding to bfloat16 would decide between two that are nearly equal.
         fields["num_experts_per_tok"] = fields["num_local_experts"]
     Reference(tmp_path, config_type=case.config_type, **fields)
     plain, fused = Way(tmp_path, TorchOps()), Way(tmp_path, CudaOps(LIBRARY), releases)

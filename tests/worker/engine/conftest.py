@@ -16,7 +16,7 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture(scope="session")
 def with_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A model of random weights whose tokens spell something, for grammars."""
+    """A model with random weights whose tokens have text, for grammars."""
     path = tmp_path_factory.mktemp("with-tokenizer")
     with closing(Served(path, page_size=4, vocab_size=lend_tokenizer(path))) as served:
         yield served

@@ -1,4 +1,4 @@
-"""A tiny model that many worlds serve: loaded once, behind one runner."""
+"""A tiny model for many worlds, loaded once, with one runner."""
 
 import json
 import shutil
@@ -43,8 +43,8 @@ class Served:
         self._threaded = ThreadedRunner(self._runner)
 
     def world(self, tokens: int, *, overlap: bool, **settings: Any) -> World:
-        """An engine whose pool has room for so many tokens; what worlds before it left in the
-        pool's memory is still there."""
+        """An engine whose pool has room for this many tokens. The pool's memory still has the
+        contents that earlier worlds left."""
         return World(
             pages=tokens // self.page_size,
             page_size=self.page_size,
@@ -71,7 +71,7 @@ def ask(world: World, requests: Sequence[Asked]) -> None:
 
 
 def lend_tokenizer(path: Path) -> int:
-    """Copy the shipped model's tokenizer to where another model is saved; its vocab_size."""
+    """Copy the shipped model's tokenizer to another model's folder; returns its vocab_size."""
     for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
         shutil.copy(SHIPPED / name, path)
     size: int = json.loads((SHIPPED / "config.json").read_text())["vocab_size"]

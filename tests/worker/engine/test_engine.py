@@ -1,5 +1,5 @@
-"""Scheduler, pools, cache and model together give the greedy tokens of transformers, whatever the
-batch, the chunks, the cache hits, the page size or the retractions."""
+"""Scheduler, pools, cache and model together give the greedy tokens of transformers, for any
+batches, chunks, cache hits, page sizes and retractions."""
 
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,5 @@
-"""Log-probabilities through the whole engine are those of transformers, of prompts and of output,
-each once: whatever the chunks, the hits, the retractions and the grammars."""
+"""Log-probabilities from the whole engine equal those of transformers, for prompts and outputs, and
+come exactly once, for any chunks, hits, retractions and grammars."""
 
 from collections.abc import Sequence
 from contextlib import closing
@@ -18,7 +18,7 @@ TOP = 3
 def asked(
     rid: str, tokens: list[int], new: int, start: int | None = None, **sampling: float
 ) -> Asked:
-    """Greedy unless told otherwise, with the log-probabilities of the prompt from `start` on."""
+    """A request, greedy by default, with the log-probabilities of the prompt from `start` on."""
     params = SamplingParams(max_new_tokens=new, **{"temperature": 0, **sampling})  # type: ignore[arg-type]
     return Asked(rid, tokens, params, LogprobsWanted(top=TOP, prompt_start=start))
 
@@ -36,7 +36,7 @@ def check(world: World, reference: Reference, requests: Sequence[Asked]) -> None
 
 
 def test_prompts_are_scored_over_chunks_and_after_hits(llama: Served, overlap: bool) -> None:
-    """Hits end before what is to be scored; with no score wanted they reach to the prompt's end."""
+    """Hits end before the scored tokens; without scores they extend to the prompt's end."""
     world = llama.world(1024, overlap=overlap, chunked_prefill_size=8)
     shared = prompt(30)
     for turn in range(2):
@@ -53,8 +53,8 @@ def test_prompts_are_scored_over_chunks_and_after_hits(llama: Served, overlap: b
 
 
 def test_what_was_scored_before_a_retraction_is_told_once(llama: Served, overlap: bool) -> None:
-    """Two requests produce tokens until one of them has to wait, and so does a third one's prompt,
-    of which chunks were scored."""
+    """Two requests produce tokens until one of them must wait, and so must a third one, whose
+    prompt has scored chunks."""
     world = llama.world(84, overlap=overlap, chunked_prefill_size=8, new_token_ratio=0.01)
     pair = [asked(f"r{index}", prompt(9, seed=index), 38, start=2) for index in range(2)]
     ask(world, pair)
@@ -73,7 +73,8 @@ def test_what_was_scored_before_a_retraction_is_told_once(llama: Served, overlap
 
 
 def test_with_a_grammar_each_token_has_its_own(with_tokenizer: Served, overlap: bool) -> None:
-    """Where text is forced, tokens are taken without sampling, but not where these are wanted."""
+    """Forced tokens are normally taken without sampling, but not if log-probabilities are
+    wanted."""
     reference = with_tokenizer.reference
     vocab_size = reference.model.config.vocab_size
     grammar = grammar_of(regex="(yes|no), because of (this|that)")

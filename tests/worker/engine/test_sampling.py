@@ -1,5 +1,5 @@
-"""Tokens drawn by the whole engine, in batches, after hits and retractions, are those that the
-request's own numbers and transformers' logits give."""
+"""Tokens sampled by the whole engine, in batches, after hits and retractions, are those that
+follow from the request's own random numbers and transformers' logits."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,11 +11,11 @@ from tests.worker.engine.served import Asked, Served, ask
 from tests.worker.engine.truth import check_output
 from tests.worker.model.checkpoints import prompt
 
-TIGHT = 48  # tokens of a pool in which the requests below retract each other
+TIGHT = 48  # tokens in a pool so small that the requests below retract each other
 
 
 def run(llama: Served, requests: Sequence[Asked], *, tokens: int, overlap: bool) -> int:
-    """Run all at once and check their output; how many retractions there were."""
+    """Run all at once and check their output; returns the number of retractions."""
     world = llama.world(tokens, overlap=overlap, chunked_prefill_size=8, new_token_ratio=0.01)
     ask(world, requests)
     world.run()
@@ -37,7 +37,7 @@ DRAWN = [
 
 
 def test_draws_are_those_of_seed_and_step_whatever_the_batch(llama: Served, overlap: bool) -> None:
-    """Together, retracting each other; each has a prompt that the one before it left in part."""
+    """They run together and retract each other; each finds a part of its prompt in the cache."""
     shared = prompt(12)
     requests = [
         Asked(f"r{index}", [*shared[: 4 * (index % 4)], *prompt(5, seed=index)], sampling)
@@ -64,7 +64,7 @@ PENALTIES: dict[str, dict[str, Any]] = {
 def test_penalties_count_what_was_put_out_and_repetition_the_prompt_too(
     llama: Served, overlap: bool, temperature: float
 ) -> None:
-    """The prompts hold what the model likes best, so it shows whether they are counted."""
+    """The prompts contain the model's most likely tokens, so it shows whether they are counted."""
     requests = []
     for index, (name, penalties) in enumerate(PENALTIES.items()):
         start = prompt(5, seed=index)

@@ -1,4 +1,4 @@
-"""What an operator reads in the log about the load."""
+"""The log lines about the load."""
 
 import logging
 
@@ -12,8 +12,8 @@ pytestmark = pytest.mark.usefixtures("overlap")
 
 @pytest.fixture
 def world(caplog: pytest.LogCaptureFixture) -> World:
-    """Room for three requests in 100 pages. The 40 tokens that all of them begin with are cached,
-    and 60 that nobody asks for."""
+    """Room for three requests in 100 pages. Cached are the 40 tokens that all of them begin with,
+    and 60 tokens that nobody requests."""
     caplog.set_level(logging.INFO, "pando.worker.scheduler")
     world = World(pages=100, page_size=4, max_running=3)
     for rid, tokens in (("begun", range(40)), ("unwanted", range(100, 160))):
@@ -41,8 +41,8 @@ def test_the_log_says_every_so_many_steps_what_was_done(
             step_log.update(world.scheduler.stats(), now)
         steps.append(world.scheduler.stats().steps_total - first)
     assert steps == [9, 18]
-    # 10 pages that three requests share, and what each has beyond: 13 pages hold its 41 tokens and
-    # the first 9 it produced, 15 the first 18.
+    # Three requests share 10 pages. In total each needs 13 pages for its 41 tokens and the first 9
+    # it produced, and 15 pages with the first 18.
     assert caplog.messages == [
         "3 running, 1 waiting, KV pool 19 % pinned and 15 % cached,"
         " 98 % of 123 prompt tokens from the cache, 9 output tokens/s",

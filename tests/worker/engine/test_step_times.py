@@ -1,4 +1,5 @@
-"""How long steps may take by those that were seen, and that the engine says so before it waits."""
+"""How long steps may take, estimated from earlier ones, and that the engine announces long
+waits."""
 
 from dataclasses import dataclass, field
 
@@ -27,7 +28,7 @@ class Clock:
 
 @dataclass
 class Model:
-    """A runner whose steps take as long as `takes_s` says when their result is asked for."""
+    """A runner whose steps take `takes_s` seconds until their result."""
 
     clock: Clock
     takes_s: float = 0.0
@@ -52,7 +53,7 @@ class Engine:
         self.runner = AnnouncingRunner(self.model, self.announced.append, self.clock)
 
     def run(self, tokens: int, seconds: float, *, cached: int = 0) -> list[float]:
-        """One step; what was announced for it."""
+        """Run one step; returns what was announced for it."""
         self.announced.clear()
         self.model.takes_s = seconds
         step = self.runner.launch(batch(tokens, cached))
@@ -80,7 +81,7 @@ def test_short_steps_are_not_announced() -> None:
 def test_a_larger_step_than_any_may_take_as_much_longer_as_it_is_more_work() -> None:
     engine = Engine()
     engine.run(16, 0.5)
-    [allowed_s, _] = engine.run(1024, 20.0)  # a context of its own: twice the work
+    [allowed_s, _] = engine.run(1024, 20.0)  # its context doubles the work
     assert allowed_s == pytest.approx(
         SLACK * 0.5 * 2 ** (kind_of(batch(1024)) - kind_of(batch(16)))
     )

@@ -1,6 +1,6 @@
-"""What a request's output must be, worked out from transformers' logits in plain float64.
+"""The output that a request must have, computed from transformers' logits in plain float64.
 
-Nothing of the engine is used but `uniforms`, the random number of a seed and a step.
+Of the engine, only `uniforms` is used, the random number of a seed and a step.
 """
 
 from collections.abc import Sequence
@@ -14,22 +14,22 @@ from transformers import RepetitionPenaltyLogitsProcessor
 from pando_worker.messages import SamplingParams, TokenLogprob
 from pando_worker.runner.sampling.sampler import uniforms
 
-# Float32 sums differ by their order. Scores this close may change places, and the borders between
-# tokens, where a random number decides, may be off by so much.
+# Float32 sums depend on their order. Scores this close may swap, and the cumulative borders between
+# tokens may be off by this much.
 TIE = 2e-4
 BORDER = 5e-4
 
 
 class Model(Protocol):
     def all_logits(self, tokens: list[int]) -> Tensor:
-        """After each of `tokens`, [len(tokens), vocab_size]."""
+        """Logits after each of `tokens`, [len(tokens), vocab_size]."""
         ...
 
 
 def check_output(
     model: Model, prompt: list[int], produced: list[int], sampling: SamplingParams
 ) -> None:
-    """Raises AssertionError where a token is not the one that comes after those before it."""
+    """Raises AssertionError if a token is not the right one after the previous tokens."""
     logits = model.all_logits(prompt + produced)[len(prompt) - 1 : -1].double()
     for step, token in enumerate(produced):
         scores = edited(logits[step], sampling, prompt, produced[:step])
@@ -48,8 +48,8 @@ def check_output(
 def edited(
     logits: Tensor, sampling: SamplingParams, prompt: Sequence[int], before: Sequence[int]
 ) -> Tensor:
-    """Logits of the next token, [vocab_size], as the request changes them: bias, then repetition
-    penalty by transformers, then frequency and presence, which count the output alone."""
+    """The next token's logits, [vocab_size], with the request's edits: bias, then repetition
+    penalty by transformers, then frequency and presence, which count only the output."""
     scores = logits.clone()
     for token, bias in sampling.logit_bias.items():
         scores[token] += bias
@@ -66,8 +66,8 @@ def edited(
 
 
 def kept(scores: Tensor, sampling: SamplingParams) -> Tensor:
-    """Probabilities, [vocab_size], after temperature, top-k, top-p over what that left, and min-p:
-    of the tokens in order, most likely first, each of these keeps the first few."""
+    """Probabilities, [vocab_size], after temperature, top-k, top-p over the rest, and min-p. Each
+    filter keeps the first few of the tokens, most likely first."""
     weights = (scores / sampling.temperature).softmax(-1)
     ordered, order = weights.sort(descending=True)
     count = sampling.top_k or len(order)
@@ -82,8 +82,9 @@ def kept(scores: Tensor, sampling: SamplingParams) -> Tensor:
 def check_logprobs(
     model: Model, tokens: list[int], first: int, found: Sequence[TokenLogprob], top: int
 ) -> None:
-    """Raises AssertionError unless `found` are those of `tokens` from position `first` on, each
-    under the model's own distribution, with the `top` most likely ones of its position."""
+    """Raises AssertionError unless `found` are the log-probabilities of `tokens` from position
+    `first` on, in the model's own distribution, each with the `top` most likely tokens of its
+    position."""
     assert len(found) == len(tokens) - first, f"{len(found)} are told of {len(tokens) - first}"
     truth = model.all_logits(tokens)[first - 1 : -1].double().log_softmax(-1)
     for row, token, one in zip(truth, tokens[first:], found, strict=True):

@@ -1,4 +1,4 @@
-"""Compilers over the two tiny tokenizers, whose model has more logits than they have tokens."""
+"""Compilers for the two tiny tokenizers; the model has more logits than they have tokens."""
 
 from collections.abc import Iterator
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""A grammar's state: going back, going ahead over forced text, copies, and what cannot compile."""
+"""A grammar's state: rollback, fast-forward over forced text, copies, and compile errors."""
 
 import re
 import threading
@@ -69,7 +69,7 @@ def test_taking_back_more_than_was_accepted_is_an_error(world: World) -> None:
         grammar.rollback(2)
 
 
-# No run of white space before a word: tokenizers that look ahead cut it by what follows.
+# No runs of white space before a word: tokenizers with look-ahead split them by the next word.
 WORDS = st.lists(st.sampled_from(["the", " quick", " brown", " fo", "x", "é", "<"]), max_size=4)
 TEXTS = WORDS.map("".join)
 
@@ -188,7 +188,7 @@ def test_a_failure_that_may_not_happen_again_is_not_kept(world: World, tmp_path:
 
 @pytest.fixture
 def found_wrong(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What compilers find wrong from now on, each time that they do."""
+    """The errors that compilers find from now on, in order."""
     found: list[str] = []
 
     def problem(matcher: LLMatcher) -> str:
@@ -206,7 +206,7 @@ def test_a_wrong_grammar_is_compiled_once_however_often_it_is_asked_for(
     problems = [future.exception(timeout=PATIENCE_S) for future in futures]
     assert all(isinstance(problem, GrammarError) for problem in problems)
     assert [str(problem) for problem in problems] == found_wrong * 3
-    # Each has its own: one that is raised in many places would gather tracebacks.
+    # Each request has its own error: a shared one would collect tracebacks.
     assert len(set(map(id, problems))) == 3
     assert len(found_wrong) == 1
 
@@ -246,7 +246,7 @@ def test_a_grammar_is_compiled_once_and_on_another_thread(world: World) -> None:
 
 
 def test_a_grammar_too_complex_to_go_on_with_allows_nothing(byte_level: World) -> None:
-    """Every beginning of the text is ambiguous in as many ways as there are rules."""
+    """Every prefix of the text is ambiguous in as many ways as there are rules."""
     rules = "\n".join(f'r{i}: "a" r{i} | "a"' for i in range(2100))
     grammar = byte_level.compiler.compile(
         f"start: A A A A ({' | '.join(f'r{i}' for i in range(2100))})\nA: /[ab]/\n{rules}"

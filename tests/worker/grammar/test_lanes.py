@@ -1,5 +1,5 @@
-"""What waits to be compiled: nobody's cheap grammar behind a costly one, nothing in vain, and no
-client's grammars before everybody else's."""
+"""Grammars that wait to be compiled: cheap ones never wait for expensive ones, unwanted ones are
+dropped, and clients take turns."""
 
 import threading
 from concurrent.futures import Future

@@ -1,4 +1,5 @@
-"""Masks against brute force: a token is allowed where some text of the language goes on with it."""
+"""Masks compared with brute force: a token is allowed if some text of the language continues with
+it."""
 
 import json
 import random
@@ -155,7 +156,7 @@ def test_masks_that_threads_fill_are_the_same(byte_level: World, count: int) -> 
 
 
 def test_a_grammar_that_fails_allows_nothing_and_fails_alone(byte_level: World) -> None:
-    """Every beginning of its text is ambiguous in as many ways as there are rules."""
+    """Every prefix of its text is ambiguous in as many ways as there are rules."""
     rules = "\n".join(f'r{i}: "a" r{i} | "a"' for i in range(2100))
     failing = byte_level.compiler.compile(
         f"start: A A A A ({' | '.join(f'r{i}' for i in range(2100))})\nA: /[ab]/\n{rules}"

@@ -1,4 +1,4 @@
-"""What the grammar tests ask: masks as sets, tokens as bytes."""
+"""Helpers of the grammar tests: masks as sets, tokens as bytes."""
 
 from dataclasses import dataclass
 
@@ -25,7 +25,7 @@ class World:
 
     @property
     def spelled(self) -> dict[int, bytes]:
-        """What each token spells, of those that spell anything."""
+        """The bytes of each token that has any."""
         spelled: dict[int, bytes] = self.__dict__["_spelled"]
         return spelled
 
@@ -35,7 +35,7 @@ class World:
         return id
 
     def grammar(self, **constraint: object) -> Grammar:
-        """For a request with these fields."""
+        """The grammar of a request with these fields."""
         text = grammar_of(**constraint)  # type: ignore[arg-type]
         assert text is not None
         return self.compiler.compile(text).result(timeout=PATIENCE_S)
@@ -47,7 +47,7 @@ class World:
         return set(np.nonzero(bits)[0].tolist())
 
     def take(self, grammar: Grammar, text: str) -> None:
-        """Go on by tokens of this text, each the longest that fits."""
+        """Accept tokens of this text, each the longest that fits."""
         left = text.encode()
         while left:
             fitting = (id for id, spelled in self.spelled.items() if left.startswith(spelled))

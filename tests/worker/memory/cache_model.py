@@ -1,8 +1,8 @@
-"""A radix cache beside a brute-force model: a dict of page prefixes with what is known of each.
+"""A radix cache beside a brute-force model, a dict from page prefixes to their state.
 
-The model knows nothing of nodes: to evict, it looks at all pages for the one that goes first.
-Memory is modelled too, as arrays that hold the prefix that each page stands for: copies move them
-in the order of a batch, and what the tree says is where has to be there.
+The model has no nodes: to evict, it searches all pages for the first victim. Memory is modelled as
+arrays with the prefix that each page holds. Copies move them in the order of a batch, and every
+page must hold the prefix that the tree assigns to it.
 """
 
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ UNWRITTEN: Prefix = (-1,)
 
 @dataclass
 class Entry:
-    """One page on the device in the model, keyed by the whole prefix that ends with it."""
+    """A page on the device in the model; its key is the whole prefix that ends with it."""
 
     page: int
     created: int
     used: int
     hits: int = 0
     locks: int = 0
-    is_forgotten: bool = False  # in no prefix any more, but locked
+    is_forgotten: bool = False  # no longer in any prefix, but locked
 
 
 class CheckedCache:
@@ -61,7 +61,7 @@ class CheckedCache:
         self.host_memory = [UNWRITTEN] * host_pages
 
     def key(self, bits: list[int]) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
-        """Each bit becomes two pages that are equal, of tokens that are equal but for the first."""
+        """Each bit becomes two equal pages, whose tokens are equal except the first."""
         page = [7] + [0] * (self.page_size - 1)
         tokens = [bit + token for bit in bits for _ in range(2) for token in page]
         return np.array(tokens, dtype=np.int32)
@@ -169,7 +169,7 @@ class CheckedCache:
         assert self.cache.insert(key, pages) == known
         self.allocator.free(pages[:known])
         self.tick()
-        # Where a page was on the host, its node has been there all the time, with its hits.
+        # A node whose page was on the host has existed all the time and keeps its hits.
         nodes = self.cache.path(key)[1:]
         hits = {prefix: node.hits for node in nodes for prefix in self.of(node)}
         for prefix, page in list(zip(path, pages.tolist(), strict=True))[known:]:
@@ -183,7 +183,7 @@ class CheckedCache:
         return self.prefixes(np.concatenate(parts[::-1]))[-node.num_pages :]
 
     def admit(self, bits: list[int], load: bool) -> None:
-        """As the KVManager does: match, lock, load, count."""
+        """Like the KVManager: match, lock, load, count."""
         key = self.key(bits)
         path = self.on_device(key)
         found = self.cache.match_prefix(key)

@@ -1,4 +1,4 @@
-"""What the host tier is for: prefixes outlive their eviction, and a retraction costs only a copy.
+"""The purpose of the host tier: prefixes survive eviction, and a retraction costs only a copy.
 
 The hash model reads every prefix through the pools, so a wrong copy would change its tokens.
 """
@@ -20,7 +20,7 @@ def conversation(number: int) -> list[int]:
 
 
 def run_in_turn(world: World, numbers: list[int]) -> list[int]:
-    """Conversations one after the other; the tokens that each found cached."""
+    """Runs conversations one at a time; returns each one's cached tokens."""
     found = []
     for number in numbers:
         rid = f"{number}.{len(world.tokens)}"
@@ -34,7 +34,7 @@ def run_in_turn(world: World, numbers: list[int]) -> list[int]:
 def test_evicted_prefixes_come_back_from_the_host() -> None:
     without = World(pages=20, page_size=4)
     world = World(pages=20, page_size=4, host_pages=40)
-    # Evicted is the end of the oldest one, as much as is needed.
+    # The end of the oldest one is evicted, as much as needed.
     assert run_in_turn(without, [1, 2, 3, 1, 2, 3]) == [0, 0, 0, 12, 12, 12]
     assert run_in_turn(world, [1, 2, 3, 1, 2, 3]) == [0, 0, 0, 28, 28, 28]
     stats = world.scheduler.stats()
@@ -111,7 +111,7 @@ def test_a_retracted_request_comes_back_with_what_it_had_computed(write: str) ->
 
 
 def test_pages_that_are_about_to_be_loaded_are_not_stored_over() -> None:
-    """Also where the prefix that is loaded is split before its copies run."""
+    """Also if the loaded prefix is split before its copies run."""
     allocator = PageAllocator(16)
     host = HostTier(12, num_device_pages=16)
     cache = RadixCache(allocator, page_size=1, host=host, block_tokens=1)
@@ -123,7 +123,7 @@ def test_pages_that_are_about_to_be_loaded_are_not_stored_over() -> None:
 
     cache.inc_lock_ref(cache.load(cache.match_prefix(ours)).node)
     cache.match_prefix(ours[:4])  # splits it
-    cache.match_prefix(old[:4])  # used later, so ours would go first
+    cache.match_prefix(old[:4])  # used later, so ours would be evicted first
     cache.insert(new[:4], allocator.alloc(4))
     cache.evict(4)
     stores, loads = host.take_copies()

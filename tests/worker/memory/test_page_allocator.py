@@ -1,4 +1,4 @@
-"""The free list hands out each page once, and takes back only what it handed out."""
+"""The free list allocates each page once, and accepts only allocated pages."""
 
 import numpy as np
 import pytest

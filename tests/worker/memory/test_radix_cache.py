@@ -1,4 +1,4 @@
-"""The radix cache does what a brute-force model says, whatever happens to it."""
+"""The radix cache equals a brute-force model under any sequence of operations."""
 
 import random
 
@@ -151,9 +151,9 @@ def test_what_was_evicted_and_is_asked_for_again_soon_counts_as_hot() -> None:
     assert (cache.evicted_pages, cache.hot_evicted_tokens) == (260, 128)
     for start in (3000, 4000, 5000):
         request(start)
-    request(1000)  # that is long ago: 520 tokens were evicted since, the pool has 260
+    request(1000)  # evicted long ago: 520 tokens were evicted since, and the pool has 260
     assert cache.hot_evicted_tokens == 128
-    request(4000, namespace("other", None))  # it was evicted last, but from another name space
+    request(4000, namespace("other", None))  # it was evicted last, but from another namespace
     assert cache.hot_evicted_tokens == 128
     request(4000)
     assert cache.hot_evicted_tokens == 256
@@ -208,8 +208,8 @@ def test_a_large_pool_loses_some_pages_at_once_from_the_end_of_the_first_leaf(po
 
 @pytest.mark.parametrize("policy", ["lru", "lfu", "fifo"])
 def test_what_a_policy_keeps_is_bounded_by_the_nodes_of_the_tree(policy: str) -> None:
-    """Nodes are locked, hit and unlocked again and again: what an order keeps for its earlier
-    states must not add up."""
+    """Nodes are locked, hit and unlocked again and again; an order's entries for earlier states
+    must not accumulate."""
     rng = random.Random(0)
     cache = RadixCache(PageAllocator(64), 1, policy=policy)
     keys = [tokens(first, *range(rng.randint(1, 6))) for first in range(8)]
@@ -226,7 +226,7 @@ def test_what_a_policy_keeps_is_bounded_by_the_nodes_of_the_tree(policy: str) ->
 
 
 def _num_entries(thing: object) -> int:
-    """How many items the containers of an eviction order have, and those within them."""
+    """The number of items in an eviction order's containers, including nested ones."""
     if isinstance(thing, TreeNode | int | tuple):
         return 0
     if isinstance(thing, dict):
@@ -248,5 +248,5 @@ def test_what_fifo_keeps_for_locked_pages_is_bounded_however_often_they_are_used
             order.discard(node)
             order.add(node)
             longest = max(longest, len(order._heap))
-    assert longest == 2 * len(nodes) + 64, "and is put in order seldom"
+    assert longest == 2 * len(nodes) + 64, "and it is rarely sorted"
     assert {order.pop() for _ in nodes} == set(nodes)

@@ -1,4 +1,5 @@
-"""Window pages against brute force: what a request can continue from, and who goes first."""
+"""Window pages compared with brute force: where a request can continue, and the order of
+release."""
 
 import numpy as np
 import pytest
@@ -116,7 +117,7 @@ def test_too_few_for_one_window_are_refused() -> None:
 
 
 def held_by_the_host() -> tuple[WindowPages, HostWindows]:
-    """A device with room for six window pages, and a host that has those of three pages."""
+    """A device with room for six window pages, and a host with the window pages of three pages."""
     device = window_pages(6, 12)
     host = HostWindows(3, 20, device)
     device.grow(numbers(0, 1, 2))

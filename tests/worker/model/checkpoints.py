@@ -1,4 +1,4 @@
-"""Tiny checkpoints with random weights, written by transformers, the tests' truth."""
+"""Tiny checkpoints with random weights, written by transformers, the tests' reference."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ SHAPE: dict[str, Any] = {
 
 
 class Reference:
-    """A model as transformers runs it, in float32, and the directory that it is saved in.
+    """A model as transformers runs it, in float32, and the directory of its checkpoint.
 
     `context_length` and `at_least` are explained in `families.py`.
     """
@@ -51,11 +51,11 @@ class Reference:
         self._greedy: dict[tuple[int, ...], list[int]] = {}
 
     def logits(self, tokens: list[int]) -> Tensor:
-        """After the last of `tokens`, [vocab_size]."""
+        """Logits after the last of `tokens`, [vocab_size]."""
         return self.all_logits(tokens)[-1]
 
     def all_logits(self, tokens: list[int]) -> Tensor:
-        """After each of `tokens`, [len(tokens), vocab_size]."""
+        """Logits after each of `tokens`, [len(tokens), vocab_size]."""
         padded = tokens + [0] * (self._at_least - len(tokens))  # no token sees a later one
         with torch.inference_mode():
             logits: Tensor = self.model(torch.tensor([padded]), use_cache=False).logits[0]
@@ -69,7 +69,7 @@ class Reference:
         return states[: len(tokens)]
 
     def greedy(self, prompt: list[int], count: int) -> list[int]:
-        """The best `count` tokens after `prompt`, without a cache; remembered."""
+        """The best `count` tokens after `prompt`, without a KV cache; results are kept."""
         tokens = self._greedy.setdefault(tuple(prompt), [])
         while len(tokens) < count:
             tokens.append(int(self.logits(prompt + tokens).argmax()))

@@ -1,4 +1,4 @@
-"""The references of the families, each made once."""
+"""The references of the families, each created once."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ References = Callable[[str], Reference]
 
 @pytest.fixture(scope="session")
 def reference_of(tmp_path_factory: pytest.TempPathFactory) -> References:
-    """The reference of a family, made once."""
+    """The reference of a family, created once."""
     made: dict[str, Reference] = {}
 
     def reference_of(name: str) -> Reference:

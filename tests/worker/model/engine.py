@@ -1,4 +1,4 @@
-"""A whole engine around a tiny model, with so few pages that its requests retract each other."""
+"""A whole engine with a tiny model and so few pages that its requests retract each other."""
 
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ def engine(
     )
     runner = TorchModelRunner(settings)
     for tensor in (*runner.kv_pool.k, *runner.kv_pool.v):
-        tensor[PAGE_SIZE:] = torch.nan  # what nobody stored; a trial has used the first page
+        tensor[PAGE_SIZE:] = torch.nan  # unwritten memory; a trial has used the first page
     policy = {name: changes[name] for name in ("host_write",) if name in changes}
     return World(
         page_size=PAGE_SIZE,

@@ -1,4 +1,4 @@
-"""The families of models that have a file of their own: a tiny config of each, a line a case.
+"""The families with a file of their own: a tiny config of each, one line per case.
 
 Add a family here, and every test of `test_families.py` and `test_tensor_parallel.py` runs on it.
 Windows and original contexts are shorter than the tests' prompts, so that they count.
@@ -41,10 +41,11 @@ _EXPERTS: dict[str, Any] = {
 @dataclass(frozen=True)
 class Case:
     config_type: Any
-    fields: dict[str, Any] = field(default_factory=dict)  # beside those of `SHAPE`
+    fields: dict[str, Any] = field(default_factory=dict)  # in addition to those of `SHAPE`
     context_length: int | None = None  # longest sequence served, the model's by default
-    # transformers gets so many tokens at least, the last ones without a meaning: it chooses
-    # LongRoPE's factors by the length of each sequence, the worker by the longest that it serves.
+    # transformers gets at least this many tokens, padded with meaningless ones: it chooses
+    # LongRoPE's
+    # factors by the length of each sequence, the worker by the longest that it serves.
     at_least: int = 0
 
 

@@ -1,7 +1,7 @@
-"""Writes GGUF files from transformers' checkpoints, as llama.cpp's converter does.
+"""Writes GGUF files from transformers' checkpoints, like llama.cpp's converter.
 
-Keys and names are those of the `gguf` package; what the converter changes on the way (pairs of
-rotary rows, stacked experts, norms with 1 added) is done here.
+Keys and names are those of the `gguf` package. The converter's changes (pairs of rotary rows,
+stacked experts, norms with 1 added) are made here.
 """
 
 from collections import defaultdict
@@ -106,7 +106,7 @@ def _tensors(model_dir: Path, config: Any) -> dict[str, torch.Tensor]:
 
 
 def _gpt_oss_experts(name: str, tensor: torch.Tensor, names: Any) -> Any:
-    """Inputs before outputs, gate and up in turns, to matrices of their own."""
+    """Splits tensors with inputs before outputs and interleaved gate and up into matrices."""
     before, _, after = name.partition(".experts.")
     suffix = "bias" if after.endswith("_bias") else "weight"
     parts = {"down_proj": tensor}
@@ -179,7 +179,7 @@ def _write_config(writer: gguf.GGUFWriter, config: Any) -> None:
 
 
 def llama3_divisors(rope: dict[str, Any], head_dim: int) -> np.ndarray:
-    """Of the frequencies, from transformers' own parameters."""
+    """Divisors of the frequencies, from transformers' own parameters."""
     from transformers import LlamaConfig
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
@@ -196,7 +196,7 @@ def llama3_divisors(rope: dict[str, Any], head_dim: int) -> np.ndarray:
 
 
 def _plain_tokenizer(size: int) -> "Tokenizer":
-    """Of `size` tokens without a meaning."""
+    """A tokenizer of `size` meaningless tokens."""
 
     def write(writer: gguf.GGUFWriter) -> None:
         writer.add_tokenizer_model("gpt2")

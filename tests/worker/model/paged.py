@@ -1,4 +1,4 @@
-"""Lays rows out in pages and builds batches of them, without a scheduler.
+"""Assigns pages to rows and builds batches of them, without a scheduler.
 
 `Paged` runs them on a `TorchModelRunner`; `BareModel` on a model, its pool and the torch backend.
 """
@@ -38,7 +38,7 @@ class Row:
 
 
 class Pages:
-    """Handed out in random order, so that no two neighbours are a row's."""
+    """Allocates pages in random order, so that a row rarely has neighbouring pages."""
 
     def __init__(self, num_pages: int, page_size: int) -> None:
         self._page_size = page_size
@@ -47,11 +47,11 @@ class Pages:
         self._free = self._random.permutation(num_pages).tolist()
 
     def fork(self, row: Row, tokens: list[int], pages: int) -> Row:
-        """A row of `tokens` that shares the first pages of another one, already cached there."""
+        """A row of `tokens` that shares the cached first pages of another row."""
         return Row(tokens, row.pages[:pages], pages * self._page_size)
 
     def batch(self, rows: Sequence[Row], counts: Sequence[int]) -> ForwardBatch:
-        """The next `counts` tokens of the rows, which have them cached then."""
+        """A batch of the rows' next `counts` tokens, which then count as cached."""
         positions = [np.arange(r.cached, r.cached + n) for r, n in zip(rows, counts, strict=True)]
         ids = [r.tokens[r.cached : r.cached + n] for r, n in zip(rows, counts, strict=True)]
         for row, count in zip(rows, counts, strict=True):
@@ -82,7 +82,7 @@ class Pages:
 
 
 class BareModel:
-    """A model, one rank's share of it where there is a group, and its KV pool."""
+    """A model, or one rank's share of it if there is a group, and its KV pool."""
 
     def __init__(
         self,
@@ -105,10 +105,10 @@ class BareModel:
         self.empty(page_size, tokens)
 
     def empty(self, page_size: int, tokens: int = 4096) -> None:
-        """Take a pool in which nothing is."""
+        """Replace the pool by an empty one."""
         self.pool = TokenToKVPool(self.model.attention_layers, tokens, self._dtype, CPU)
         for tensor in (*self.pool.k, *self.pool.v):
-            tensor.fill_(torch.nan)  # what others left there must not show
+            tensor.fill_(torch.nan)  # leftovers must have no effect
         self._attention = TorchAttention(self.pool)
         self.pages = Pages(tokens // page_size, page_size)
 
@@ -125,8 +125,8 @@ class BareModel:
         return hidden
 
     def greedy(self, prompts: Sequence[list[int]], count: int, chunk: int) -> list[list[int]]:
-        """The best `count` tokens after each prompt. Rows join one after the other, so that most
-        batches mix decodes with chunks of prefills."""
+        """The best `count` tokens after each prompt. Rows join one at a time, so that most batches
+        mix decodes with chunks of prefills."""
         rows = [Row(list(tokens)) for tokens in prompts]
         goals = [len(tokens) + count for tokens in prompts]
         step = 0
@@ -165,11 +165,11 @@ class Paged:
         self.pages = Pages(self.runner.capacity_tokens // page_size, page_size)
 
     def logits(self, rows: Sequence[Row]) -> Tensor:
-        """Run all that is pending of all rows, [rows, vocab_size]."""
+        """Run all pending tokens of all rows; logits [rows, vocab_size]."""
         return self.runner.logits(self.pages.batch(rows, [row.pending for row in rows]))
 
     def step(self, rows: Sequence[Row], chunk: int) -> list[int | None]:
-        """Run at most `chunk` tokens of each row, and append the next to those that are through."""
+        """Run at most `chunk` tokens of each row, and append the next token to completed rows."""
         batch = self.pages.batch(rows, [min(chunk, row.pending) for row in rows])
         launched = self.runner.launch(batch)
         launched.sample(None)

@@ -1,6 +1,6 @@
 """Processes that run one model together: gloo ranks, forked from a server that has torch loaded.
 
-What they import is all here, for each of them would import it again: transformers takes seconds.
+They import only this file's imports, as each process repeats them: transformers takes seconds.
 """
 
 import ctypes
@@ -25,7 +25,7 @@ from tests.worker.model.paged import CPU, BareModel, Row
 
 @dataclass(frozen=True)
 class Job:
-    """For all ranks. They wait for each other often, which takes long where cores are busy."""
+    """A job for all ranks. They wait for each other often, which is slow on busy cores."""
 
     models: dict[str, tuple[Path, int | None]]  # directory and context length
     prompts: Sequence[list[int]]
@@ -39,9 +39,9 @@ class Report:
     """Of a rank."""
 
     logits: dict[str, list[list[float]]]  # of the prompts' prefills, by model
-    tokens: dict[str, list[list[int]]]  # greedy ones, by model
+    tokens: dict[str, list[list[int]]]  # greedy tokens, by model
     peak_bytes: int  # while the large model was loaded
-    after_a_death: str  # what a call says once the last rank has left
+    after_a_death: str  # a call's error after the last rank has left
 
 
 def run_ranks(job: Job, size: int) -> list[Report]:
@@ -57,7 +57,7 @@ def run_ranks(job: Job, size: int) -> list[Report]:
             process.start()
         for _, theirs in pipes:
             theirs.close()
-        # The last one first: the others wait until it has ended, and it until its report is read.
+        # The last rank first: the others wait for its end, and it waits until its report is read.
         return [_receive(mine) for mine, _ in reversed(pipes)][::-1]
     finally:
         for process in processes:
@@ -115,9 +115,9 @@ def _after_a_death(group: ParallelGroup) -> str:
 
 
 def _peak_while_loading(model_dir: Path, group: ParallelGroup) -> int:
-    """Bytes of the process's own memory; files that are mapped do not count."""
+    """Peak bytes of the process's own memory, without mapped files."""
     model = build_model(read_config(model_dir), torch.float32, CPU, group)
-    # What the models before have freed would be used again, and not be seen.
+    # Memory freed by earlier models would be reused without raising the peak.
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     before, peak, done = _own_bytes(), 0, threading.Event()

@@ -1,4 +1,4 @@
-"""The torch backend against attention written out in float64, for all that a layer may ask."""
+"""The torch backend compared with attention written out in float64, for all features of layers."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -71,11 +71,11 @@ BATCHES = {
 @dataclass(frozen=True)
 class Case:
     batch: ForwardBatch
-    slots: list[Tensor]  # of each row's tokens, cached and new
+    slots: list[Tensor]  # per row, of its cached and new tokens
 
 
 def case(rows: list[tuple[int, int]], page_size: int) -> Case:
-    """Pages in random order, so that no two neighbours are a row's."""
+    """Rows with pages in random order."""
     random = np.random.default_rng(0)
     lengths = np.array([cached + new for cached, new in rows], dtype=np.int32)
     counts = -(-lengths // page_size)
@@ -107,7 +107,7 @@ def case(rows: list[tuple[int, int]], page_size: int) -> Case:
 
 
 def brute_force(q: Tensor, k: Tensor, v: Tensor, layer: AttentionLayer) -> Tensor:
-    """A row's new queries, its last ones, over all of its keys, in float64."""
+    """Attention of a row's new (last) queries over all of its keys, in float64."""
     group = layer.heads // layer.kv_heads
     k, v = (t.double().repeat_interleave(group, dim=1) for t in (k, v))
     scores = torch.einsum("qhd,khd->hqk", q.double(), k) * layer.scale
@@ -131,8 +131,8 @@ WINDOWED = frozenset(
 
 
 def release_behind_windows(made: Case) -> tuple[ForwardBatch, int]:
-    """The batch for a pool in which the layers of `WINDOWED` have window pages of their own, and
-    only those that they see; how many slots that takes."""
+    """The batch for a pool in which the layers of `WINDOWED` have only the window pages that they
+    see, and the number of slots of these."""
     batch = made.batch
     first = np.maximum(batch.seq_lens - batch.extend_lens + 1 - 40, 0) // batch.page_size
     end = -(-batch.seq_lens // batch.page_size)
@@ -148,10 +148,10 @@ def release_behind_windows(made: Case) -> tuple[ForwardBatch, int]:
 
 
 def fill(pool: TokenToKVPool, layer: AttentionLayer, made: Case, k: Tensor, v: Tensor) -> None:
-    """Store what is cached of all rows, and what is not finite everywhere else.
+    """Store the cached tokens of all rows, and non-finite values everywhere else.
 
     Args:
-        k: and `v`, of all slots of the page table
+        k, v: for all slots of the page table
     """
     batch, index = made.batch, layer.index
     pool.k[index].fill_(torch.nan)
@@ -178,7 +178,7 @@ def rows_of(batch: ForwardBatch, tokens: Tensor) -> Iterator[Tensor]:
 def test_attention_equals_brute_force(
     rows: list[tuple[int, int]], page_size: int, released: bool
 ) -> None:
-    """All layers share one pool and one plan, as in a model whose layers differ; or some release
+    """All layers share one pool and one plan, as in a model with different layers; or some release
     pages behind their windows."""
     made, window_slots = case(rows, page_size), 0
     if released:
@@ -217,7 +217,7 @@ def test_attention_equals_brute_force(
 
 
 def test_keys_behind_the_window_are_never_read() -> None:
-    """Their pages may have been given to others, who left what is not finite there."""
+    """Their pages may belong to other requests and contain non-finite values."""
     layer = LAYERS["window"]
     assert layer.window is not None
     rows = [(40, 1), (40, 3), (100, 1)]

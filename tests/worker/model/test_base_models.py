@@ -1,4 +1,4 @@
-"""Checkpoints without a head, as embedding models are published: their hidden states are those of
+"""Checkpoints without a head, the form of embedding models: hidden states equal those of
 transformers, whether config.json names the base class or not."""
 
 import json

@@ -1,4 +1,4 @@
-"""The mixture of experts against one expert after the other, and what its models say of it."""
+"""The mixture of experts compared with single experts, and errors of its models."""
 
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ def mixture(chosen: int, dtype: torch.dtype, **options: Any) -> MixtureOfExperts
 
 
 def one_by_one(moe: MixtureOfExperts, x: Tensor, chosen: int, normalised: bool) -> Tensor:
-    """In float32, token by token."""
+    """The mixture in float32, token by token."""
     shares = torch.softmax(x.float() @ moe.router.float().T, dim=-1)
     rows = []
     for token, own in zip(x.float(), shares, strict=True):

@@ -1,4 +1,4 @@
-"""Every family of models against transformers, on tiny random checkpoints in float32."""
+"""Every family of models compared with transformers, on tiny random checkpoints in float32."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ def assert_same(logits: Tensor, expected: Tensor) -> None:
 
 
 def test_logits_equal_those_of_transformers(family: Reference) -> None:
-    """Of a prefill, and of decodes after it, one of them after what the cache holds."""
+    """For a prefill and decodes after it, one of them after a cache hit."""
     model, rows = bare(family), [Row(list(tokens)) for tokens in PROMPTS]
     expected = [family.all_logits(row.tokens) for row in rows]
     assert_same(model.run(rows), torch.cat(expected))
@@ -42,7 +42,7 @@ def test_greedy_tokens_equal_those_of_transformers_in_any_batch(
 def test_a_cache_hit_does_not_change_the_distribution(
     family: Reference, dtype: torch.dtype
 ) -> None:
-    """Log-probabilities with a hit, of several lengths, and without agree to rounding."""
+    """Log-probabilities with hits of several lengths and without agree up to rounding."""
     model, tokens = bare(family, page_size=4, dtype=dtype), prompt(47, seed=1)
     first = Row(tokens)
     cold = model.run([first]).double().log_softmax(-1)

@@ -1,5 +1,6 @@
-"""Every family of models through scheduler, pools, cache and sampler: the tokens of transformers,
-in a pool so small that requests are retracted and start over, and released behind windows."""
+"""Every family of models through scheduler, pools, cache and sampler gives the tokens of
+transformers, in a pool so small that requests are retracted, and with pages released behind
+windows."""
 
 import pytest
 import torch
@@ -23,7 +24,7 @@ HIT = [
 
 
 def test_retracted_requests_get_the_tokens_of_transformers(family: Reference) -> None:
-    # Half as many window pages would be the limit, and leave room in the others.
+    # With half as many window pages, these would be the limit and the others would have room.
     world = engine(family.path, family.context_length, window_ratio=0.9)
     prompts = {f"r{index}": prompt(9, seed=index) for index in range(3)}
     for rid, tokens in prompts.items():
@@ -42,8 +43,8 @@ def test_retracted_requests_get_the_tokens_of_transformers(family: Reference) ->
 def test_tokens_are_right_where_pages_are_released_behind_the_window(
     reference_of: References, name: str, kernels: str
 ) -> None:
-    """One request after the other, so that each hits what the ones before it left: whole turns, the
-    middle of a prompt, and what had to go."""
+    """One request at a time, so that each hits what earlier ones left: whole turns, the middle of a
+    prompt, and released pages."""
     family = reference_of(name)
     world = engine(family.path, family.context_length, 60, cpu_kernels=kernels)
     assert world.kv.windows, "the layers share one pool"
@@ -76,13 +77,13 @@ def test_tokens_are_right_where_pages_are_released_behind_the_window(
 def test_tokens_are_right_where_window_pages_come_back_from_the_host(
     reference_of: References, name: str, write: str
 ) -> None:
-    """Conversations that go on in turns, with room on the device for one of them."""
+    """Conversations by turns, with room on the device for one of them."""
     family = reference_of(name)
     world = engine(family.path, family.context_length, 24, host_memory_gib=0.001, host_write=write)
     assert world.kv.host
     assert world.kv.host.windows
     turns = [prompt(50, seed=seed) for seed in range(3)]
-    # Each goes on twice at once, so that it has been hit twice; and then once the others did.
+    # Each continues twice at once, so that it has two hits, and again after the others did.
     for rid, number in enumerate([0, 0, 0, 1, 1, 1, 2, 2, 2, 0, 1, 2]):
         tokens = turns[number]
         world.send(f"{rid}", tokens, max_new_tokens=5)
@@ -96,8 +97,8 @@ def test_tokens_are_right_where_window_pages_come_back_from_the_host(
 
 
 def distributions(found: list[TokenLogprob]) -> Tensor:
-    """Log-probabilities of the whole vocabulary, float64 [len(found), vocab_size]; put together
-    again to 1, for as float32 they are so only nearly."""
+    """Log-probabilities of the whole vocabulary, float64 [len(found), vocab_size], normalised to a
+    sum of exactly 1, which float32 misses slightly."""
     ids = torch.tensor([one.top_ids for one in found])
     told = torch.tensor([one.top_logprobs for one in found], dtype=torch.float64)
     return torch.empty_like(told).scatter_(1, ids, told).log_softmax(-1)
@@ -112,13 +113,13 @@ def assert_same_distributions(found: Tensor, expected: Tensor) -> None:
 def test_a_cache_hit_does_not_change_what_kernels_and_tapes_compute(
     reference_of: References, name: str
 ) -> None:
-    """The whole vocabulary's log-probabilities, of the end of a prompt and of what follows it in
-    decode steps, without a hit and with hits of two lengths."""
+    """The whole vocabulary's log-probabilities at the end of a prompt and in the following decode
+    steps, without a hit and with hits of two lengths."""
     family = reference_of(name)
     world = engine(family.path, family.context_length, 60, cpu_kernels="on")
     tokens, top = prompt(30, seed=1), SHAPE["vocab_size"]
     told = {}
-    for hit in (0, 12, 20):  # in whole pages, and before what is scored
+    for hit in (0, 12, 20):  # in whole pages, before the scored tokens
         rid = f"after {hit}"
         wanted = LogprobsWanted(top=top, prompt_start=hit + 2)
         world.send(rid, tokens, max_new_tokens=9, logprobs=wanted)

@@ -1,4 +1,4 @@
-"""GGUF files against the transformers models that they were written from."""
+"""GGUF files compared with the transformers models that they were written from."""
 
 import hashlib
 import os
@@ -59,7 +59,7 @@ _GEMMA3_ROPE = {
     "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
 }
 
-# Beside families' own cases, those that say in GGUF what they say in config.json.
+# In addition to the families' own cases, cases whose GGUF metadata repeats config.json.
 CASES = {
     name: FAMILIES[name]
     for name in (
@@ -150,7 +150,7 @@ def test_a_quantized_weight_is_the_original_up_to_its_rounding(kind: Kind, tmp_p
         if kind in BITS:
             span = blocks.amax(-1) - blocks.amin(-1) if kind.name.endswith("_1") else None
             span = blocks.abs().amax(-1) * 2 if span is None else span
-            # One step, as the largest value of a block is one that is met, or the step beyond it.
+            # One step: the block's largest value is representable, or is one step beyond the range.
             allowed = (span / (2 ** BITS[kind] - 2)).repeat_interleave(32, dim=-1)
         else:
             allowed = original.abs() * (2**-10 if kind == Kind.F16 else 2**-7) + 1e-6
@@ -165,7 +165,7 @@ def test_blocks_mean_what_transformers_takes_them_for(kind: Kind, tmp_path: Path
     rows, columns = 6, 512
     random = np.random.default_rng(0)
     data = random.integers(0, 256, (rows, columns // block, size), dtype=np.uint8)
-    halves = data.view(np.float16)  # any pair of bytes may be a scale, or be part of a code
+    halves = data.view(np.float16)  # any pair of bytes may be a scale or part of a code
     halves[~np.isfinite(halves)] = 1.0
     path = tmp_path / "model.gguf"
     writer = gguf.GGUFWriter(path, "llama")
@@ -185,7 +185,7 @@ def test_blocks_mean_what_transformers_takes_them_for(kind: Kind, tmp_path: Path
 
 @pytest.mark.parametrize("name", ["llama, biases, tied", "mixtral"])
 def test_a_part_is_that_part_of_the_whole(name: str, tmp_path: Path) -> None:
-    """As ranks read it: rows of permuted queries, of one expert, of a bias; columns."""
+    """Parts as ranks read them: rows of permuted queries, of an expert, of a bias; columns."""
     model = reference(tmp_path, FAMILIES[name])
     file = write_gguf(model.path, tmp_path / "model.gguf")
     with open_checkpoint(resolve_model(str(file))) as tensors:
@@ -269,7 +269,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 def opened(data: bytes, folder: Path) -> bool:
-    """Whether the file is read; what it raises otherwise is one of the errors for that."""
+    """Whether the file is read; otherwise it must raise one of the documented errors."""
     path = folder / f"{hashlib.sha256(data).hexdigest()[:16]}.gguf"
     path.write_bytes(data)
     try:
@@ -297,7 +297,7 @@ def test_a_truncated_file_is_refused(sound: bytes, tmp_path: Path, data: st.Data
 def test_a_lying_file_is_read_or_refused_and_nothing_else(
     sound: bytes, tmp_path: Path, data: st.DataObject
 ) -> None:
-    """Counts, lengths, offsets, names, types: whatever stands in the head."""
+    """Counts, lengths, offsets, names, types: anything in the header."""
     head = len(sound) - 40_000 if len(sound) > 44_000 else len(sound) // 2
     changed = bytearray(sound)
     for _ in range(data.draw(st.integers(1, 3))):
@@ -312,7 +312,7 @@ ODD = [0, -1, 1, 2**32 - 1, 2**63, 0.0, -1.0, float("inf"), float("nan"), "", "x
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_odd_metadata_is_read_or_refused_and_nothing_else(case: Case, tmp_path: Path) -> None:
-    """Each value of the metadata in turn, and each small tensor that is read with them."""
+    """Each metadata value in turn, and each small tensor that is read with them."""
     model = reference(tmp_path, case)
     header = read_header(write_gguf(model.path, tmp_path / "model.gguf"))
     (tmp_path / "out").mkdir()
@@ -346,7 +346,7 @@ def test_rotary_divisors_that_are_none_of_llama_3_s_are_refused(
 
 
 def test_safetensors_go_before_a_gguf_file_beside_them(tmp_path: Path) -> None:
-    """As repositories have it that hold both."""
+    """As in repositories that have both."""
     model = reference(tmp_path, Case(LlamaConfig))
     write_gguf(model.path, model.path / "model.gguf", kind=Kind.Q8_0)
     with open_checkpoint(resolve_model(str(model.path))) as tensors:

@@ -1,4 +1,4 @@
-"""Tokenizers of GGUF files against the ones that they were written from."""
+"""Tokenizers of GGUF files compared with those that they were written from."""
 
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ def split_as(pre: str) -> Any:
 
 
 def through_gguf(tokenizer: Tokenizer, folder: Path, **fields: Any) -> Any:
-    """The tokenizer that is read from the file that the vocabulary of `tokenizer` is written to."""
+    """The tokenizer read from a file with the vocabulary of `tokenizer`."""
     writer = gguf.GGUFWriter(folder / "model.gguf", "llama")
     vocab = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
     kinds = [

@@ -1,4 +1,4 @@
-"""The size of the KV pool, worked out by hand."""
+"""The size of the KV pool, computed by hand."""
 
 import logging
 from dataclasses import replace
@@ -74,20 +74,20 @@ def share(**changes: float) -> WindowShare:
 
 
 def test_window_layers_get_their_ratio_of_the_tokens() -> None:
-    # 4,000 bytes = 40 a token of the others + half of 60: 57.1 tokens, and half of these.
+    # 4,000 bytes, 40 per token of the others + half of 60: 57.1 tokens, and half as many.
     assert budget(page_size=1).split(share()) == (57, 28)
     assert budget(page_size=4).split(share()) == (56, 28)
     assert budget(page_size=4, cap=44).split(share()) == (44, 20)
 
 
 def test_window_layers_get_at_least_what_one_request_needs() -> None:
-    # A window of 4, a chunk of 30 and two pages: 42 tokens, 2,520 bytes; the rest is 40 a token.
+    # A window of 4, a chunk of 30 and two pages: 42 tokens, 2,520 bytes; 40 per token for the rest.
     assert budget(page_size=4).split(share(chunk_tokens=30, ratio=0.1)) == (0, 0)
     assert budget(page_size=4).split(share(chunk_tokens=10, ratio=0.1)) == (64, 24)
 
 
 def test_each_pool_has_its_spare_page() -> None:
-    # A page of 4 tokens takes 400 bytes of the 4,000; at 70 bytes a token, 51.4 of them are left.
+    # A page of 4 tokens takes 400 of 4,000 bytes; the rest is 51.4 tokens at 70 bytes each.
     spare = replace(budget(page_size=4), spare_pages=1)
     assert spare.split(share()) == (48, 24)
 

@@ -1,4 +1,4 @@
-"""The model and its attention against transformers, on tiny random Llamas in float32."""
+"""The model and its attention compared with transformers, on tiny random Llamas in float32."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from pando_worker.settings import DType
 from tests.worker.model.checkpoints import Reference, prompt
 from tests.worker.model.paged import Paged, Row
 
-# The scaled ones were "trained" on 16 positions, so that the tests' prompts reach beyond.
+# Scaled ones were "trained" on 16 positions, so that the tests' prompts exceed them.
 ORIGINAL = {"original_max_position_embeddings": 16, "rope_theta": 100.0}
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 YARN = {"rope_type": "yarn", "factor": 4.0} | ORIGINAL
@@ -54,7 +54,7 @@ def test_logits_equal_those_of_transformers(tmp_path: Path, shape: dict[str, Any
 
 
 def test_long_and_short_rows_decode_together(reference: Reference) -> None:
-    """Long enough for several blocks of queries and several groups of decodes."""
+    """Long enough for several query blocks and several groups of decodes."""
     paged = Paged(reference.path)
     rows = [Row(prompt(length, seed=length)) for length in (3, 700, 301, 40, 290)]
     for row in rows:
@@ -65,7 +65,7 @@ def test_long_and_short_rows_decode_together(reference: Reference) -> None:
 
 
 def test_wide_rows_decode_in_several_groups_of_a_length(tmp_path: Path) -> None:
-    """A token's keys take 16 KiB here, so only a few rows of this length are gathered at once."""
+    """A token's keys take 16 KiB here, so a group holds only a few rows of this length."""
     heads: dict[str, Any] = {"num_attention_heads": 16, "num_key_value_heads": 16, "head_dim": 256}
     reference = Reference(tmp_path, num_hidden_layers=1, **heads)
     paged = Paged(tmp_path)

@@ -1,4 +1,4 @@
-"""Config files, checkpoints and hub names: what loads, and what is said about what does not."""
+"""Config files, checkpoints and hub names: what loads, and the errors for what does not."""
 
 import json
 import os
@@ -255,7 +255,7 @@ def test_what_is_neither_directory_nor_hub_id_is_refused(name: str) -> None:
 
 
 def resolve_offline(name: str, hf_home: Path) -> str:
-    """In a process of its own: the hub's client reads its variables when it is imported."""
+    """In a separate process, as the hub's client reads its variables on import."""
     code = (
         "import sys\n"
         "from pando_worker.models.errors import ModelNotFound\n"
@@ -309,7 +309,7 @@ def test_dummy_weights_need_no_checkpoint_but_its_config(tmp_path: Path) -> None
     Reference(tmp_path)
     (tmp_path / "model.safetensors").unlink()
     first, second = (
-        # Kernels are chosen by a race, and each rounds in its own way.
+        # Without kernels: a race chooses them, and they round differently.
         Paged(tmp_path, load_format="dummy", cpu_kernels="off").logits([Row([1, 2, 3])])
         for _ in range(2)
     )

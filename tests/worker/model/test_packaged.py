@@ -1,4 +1,4 @@
-"""SmolLM2-135M-Instruct from its Python package, against transformers on the same file."""
+"""SmolLM2-135M-Instruct from its Python package, compared with transformers on the same file."""
 
 import json
 from dataclasses import replace

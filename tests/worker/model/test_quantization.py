@@ -1,4 +1,4 @@
-"""Quantized checkpoints give what transformers computes with their weights, decoded."""
+"""Quantized checkpoints equal transformers with the decoded weights."""
 
 import json
 import logging
@@ -50,7 +50,7 @@ def by_tensor(weight: Tensor) -> Tensor:
 
 
 def stored_scale(scales: Tensor, form: Scales) -> Tensor:
-    """As the file has it."""
+    """The scales in the file's form."""
     if form is by_tensor:
         return scales[0, 0]
     if form is by_row:
@@ -83,7 +83,7 @@ def test_fp8_checkpoint_computes_as_its_decoded_weights(
     form: Scales,
     suffix: str,
 ) -> None:
-    """Written twice: quantized, and decoded, as transformers then reads it."""
+    """Written twice: quantized, and decoded for transformers."""
     torch.manual_seed(1)
     source = reference_of("qwen3-moe").path
     tensors = load_file(source / "model.safetensors")
@@ -105,7 +105,7 @@ def test_fp8_checkpoint_computes_as_its_decoded_weights(
 
 
 def test_mxfp4_experts_are_those_of_transformers(tmp_path: Path) -> None:
-    """Numbers, and, where two ranks share them, the part of a group of 32 that is a rank's."""
+    """The numbers, and, if two ranks share them, a rank's part of a group of 32."""
     reference = Reference(tmp_path / "source", config_type=GptOssConfig, **GPT_OSS)
     torch.manual_seed(2)
     tensors = load_file(reference.path / "model.safetensors")
@@ -193,7 +193,7 @@ def write(
 
 
 def logits_of(model_dir: Path, tokens: list[int]) -> Tensor:
-    """As transformers computes them."""
+    """Transformers' logits."""
     model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32).eval()
     with torch.inference_mode():
         logits: Tensor = model(torch.tensor([tokens])).logits[0]

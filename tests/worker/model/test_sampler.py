@@ -1,4 +1,4 @@
-"""The sampler against transformers' logits processors, which give each token its probability."""
+"""The sampler compared with the probabilities from transformers' logits processors."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -79,7 +79,7 @@ def probabilities(params: Params, logits: Tensor = LOGITS) -> Tensor:
 
 
 def chi_square_limit(freedom: int) -> float:
-    """What four standard deviations allow (Wilson and Hilferty's approximation)."""
+    """The limit at four standard deviations (Wilson and Hilferty's approximation)."""
     if freedom == 0:
         return 0.0
     spread = 2 / (9 * freedom)
@@ -105,14 +105,14 @@ def test_draws_follow_the_distribution_of_transformers(params: Params, vary: str
 
 @pytest.mark.parametrize("rows", [1, 40])
 def test_greedy_takes_the_first_of_several_best(rows: int) -> None:
-    """However many rows there are, which decides how they are searched."""
+    """For any number of rows, which decides how they are searched."""
     logits = torch.zeros(rows, 1000)
     logits[:, [77, 300, 301, 999]] = 2.0
     assert sample(logits, batch([{"temperature": 0.0}] * rows)).tolist() == [77] * rows
 
 
 def peaked(vocab_size: int) -> Tensor:
-    """As models' are: the n-th most likely token has a share of about n ** -1.5."""
+    """Logits like a model's: the n-th most likely token has a share of about n ** -1.5."""
     rank = torch.randperm(vocab_size, generator=torch.Generator().manual_seed(4)) + 1.0
     return -1.5 * rank.log()
 
@@ -127,7 +127,7 @@ def flat(vocab_size: int) -> Tensor:
 def test_large_vocabularies_draw_what_the_probabilities_of_transformers_say(
     shape: Callable[[int], Tensor], vocab_size: int, params: Params
 ) -> None:
-    """Each draw is where their cumulated sum passes the row's number, but for rounding."""
+    """Each draw is where their cumulative sum exceeds the row's number, up to rounding."""
     draws, logits = 64, shape(vocab_size)
     held = probabilities(params, logits).double().cumsum(-1).numpy()
     numbers = uniforms(np.arange(draws), np.zeros(draws, dtype=np.int64))
@@ -141,7 +141,7 @@ def test_large_vocabularies_draw_what_the_probabilities_of_transformers_say(
 
 @pytest.mark.parametrize("vocab_size", [100, 20_011])
 def test_rows_that_filter_differently_do_not_disturb_each_other(vocab_size: int) -> None:
-    """Also when some distributions are peaked and others flat, so that only some need a sort."""
+    """Also if some distributions are peaked and others flat, so that only some need a sort."""
     kinds = [*PARAMS, {"top_p": 0.9}, {"top_k": 900}, {"temperature": 0.0}]
     rows: list[Params] = [{**p, "seed": i} for i, p in enumerate([*kinds, *kinds])]
     logits = torch.stack([peaked(vocab_size)] * len(kinds) + [flat(vocab_size)] * len(kinds))
@@ -157,7 +157,7 @@ def test_greedy_takes_the_best_whatever_else_is_set() -> None:
 
 
 def test_a_request_draws_the_same_token_in_any_batch() -> None:
-    """Also beside rows that sort, that do not, and that are greedy."""
+    """Also beside rows that need a sort, rows that do not, and greedy rows."""
     rows: list[Params] = [{**p, "seed": 7 - 3 * i, "step": i} for i, p in enumerate(PARAMS)]
     rows += [{"temperature": 0.0}, {"seed": -(2**63)}, {"seed": 2**63 - 1, "step": 2**31}]
     logits = torch.randn(len(rows), 1000, generator=torch.Generator().manual_seed(3))
@@ -225,7 +225,7 @@ def test_no_rows_give_no_tokens() -> None:
 
 
 def test_numbers_are_the_published_hash() -> None:
-    """Against splitmix64 written with Python's integers."""
+    """Compared with splitmix64 in Python integers."""
     mask = 2**64 - 1
 
     def splitmix(x: int) -> int:

@@ -1,4 +1,4 @@
-"""Weights as integers: what each scheme makes of them, and what models compute with them."""
+"""Weights as integers: each scheme's numbers, and models' results with them."""
 
 import os
 from pathlib import Path
@@ -47,7 +47,7 @@ LARGE: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 96, "std": 0.1}
 
 @pytest.fixture(autouse=True)
 def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder of its own for what GGUF files become, with the kernels that are built already."""
+    """A separate folder for converted GGUF files, with the kernels that are already built."""
     load_kernels()
     folder = tmp_path / "cache" / "pando"
     folder.mkdir(parents=True)
@@ -90,7 +90,7 @@ def test_integers_come_out_of_their_layout_as_they_went_in(
 @given(kind=st.sampled_from(sorted(KINDS)), rows=st.integers(1, 20), seed=st.integers(0, 1 << 30))
 @settings(max_examples=examples(120))
 def test_blocks_of_each_type_keep_every_number(kind: str, rows: int, seed: int) -> None:
-    """To the last bit, for any bytes whose scales are finite."""
+    """To the last bit, for any bytes with finite scales."""
     known = KINDS[kind]
     random = np.random.default_rng(seed)
     data = random.integers(0, 256, (rows, 2, known.size), dtype=np.uint8)
@@ -150,7 +150,7 @@ def test_a_models_bytes_are_planned_before_they_are_read(tmp_path: Path, scheme:
 
 
 class WrittenOut(TorchOps):
-    """The kernels' arithmetic by torch: inputs rounded to bytes, weights decoded."""
+    """The kernels' arithmetic in torch: inputs rounded to bytes, weights decoded."""
 
     def grouped_linear(self, x: Tensor, weight: Groups, bias: Tensor | None = None) -> Tensor:
         return self.linear(rounded(x).float(), weight.decoded(), bias)
@@ -161,8 +161,8 @@ class WrittenOut(TorchOps):
 def test_logits_are_near_those_of_the_float32_model(
     tmp_path: Path, name: str, quantization: str, mean: float
 ) -> None:
-    """In parts of what logits vary by; and those of the same arithmetic by torch, which takes a
-    number that lies between two bytes for the other one now and then."""
+    """Relative to the logits' variation; and near those of the same arithmetic in torch, which
+    sometimes rounds a number between two bytes the other way."""
     case = FAMILIES[name]
     reference = Reference(
         tmp_path, config_type=case.config_type, at_least=case.at_least, **case.fields
@@ -185,7 +185,8 @@ def bare_logits(path: Path, scheme: Scheme, ops: Ops, context_length: int | None
 
 @pytest.mark.parametrize("kind", [Kind.Q4_0, Kind.Q4_1, Kind.Q5_0, Kind.Q5_1, Kind.Q8_0])
 def test_a_gguf_models_weights_stay_as_they_are(tmp_path: Path, kind: Kind) -> None:
-    """The model that has its numbers as float32 computes the same, up to the rounding of inputs."""
+    """The model with the same numbers in float32 computes the same, up to the rounding of
+    inputs."""
     model = Reference(tmp_path / "checkpoint", intermediate_size=64)
     file = write_gguf(model.path, tmp_path / "model.gguf", kind=kind)
     kept, decoded = (Paged(file, quantization=how) for how in ("auto", "none"))
@@ -200,7 +201,7 @@ def test_a_gguf_models_weights_stay_as_they_are(tmp_path: Path, kind: Kind) -> N
 
 
 def test_projections_of_several_types_are_computed_side_by_side(tmp_path: Path) -> None:
-    """As in files of llama.cpp's mixtures, where values are finer than queries and keys."""
+    """As in llama.cpp's mixed types, where values are finer than queries and keys."""
     model = Reference(tmp_path / "checkpoint", **LARGE)
     kinds = {"attn_v": Kind.Q8_0, "ffn_up": Kind.F32}
     file = write_gguf(model.path, tmp_path / "model.gguf", kind=Kind.Q4_0, others=kinds)
@@ -277,7 +278,7 @@ def test_experts_are_refused_and_stay_floating_point_in_a_gguf(tmp_path: Path) -
     file = write_gguf(model.path, tmp_path / "model.gguf", kind=Kind.Q8_0)
     kept, decoded = (Paged(file, quantization=how) for how in ("auto", "none"))
     found, expected = (paged.logits([Row(list(PROMPTS[1]))]) for paged in (kept, decoded))
-    # Of two experts that are nearly even, rounding may take the other one.
+    # Between two experts that are nearly equal, rounding may choose the other one.
     assert (found - expected).abs().mean() < 0.2 * expected.std()
 
 

@@ -1,4 +1,4 @@
-"""Configs and checkpoints as their publishers wrote them, where transformers 5 does otherwise."""
+"""Configs and checkpoints in their publishers' form, where transformers 5 writes another."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ from tests.worker.model.checkpoints import prompt
 from tests.worker.model.conftest import References
 from tests.worker.model.paged import CPU, BareModel, Row
 
-GEMMA3_4B: dict[str, Any] = {  # all that the file says of its language model
+GEMMA3_4B: dict[str, Any] = {  # all fields of the file's language model
     "architectures": ["Gemma3ForConditionalGeneration"],
     "text_config": {
         "hidden_size": 2560,
@@ -92,7 +92,7 @@ def test_older_spelling_of_a_config_means_the_same(
 def test_language_model_of_a_model_with_images_is_served(
     reference_of: References, tmp_path: Path, prefix: str
 ) -> None:
-    """Both names of its tensors, those of the vision part left out."""
+    """With both names of its tensors, and without the vision part."""
     vision = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "image_size": 28}
     reference = reference_of("gemma3")
     text = json.loads((reference.path / "config.json").read_text())

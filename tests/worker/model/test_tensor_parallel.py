@@ -1,4 +1,4 @@
-"""Several gloo ranks compute what one does, and what transformers does."""
+"""Several gloo ranks compute the same as one rank and as transformers."""
 
 from functools import partial
 from pathlib import Path
@@ -29,9 +29,9 @@ LARGE_VOCABULARY = 200_000
 def test_ranks_together_compute_what_transformers_does(
     reference_of: References, tmp_path: Path, size: int
 ) -> None:
-    """Every family. With 4 there are more ranks than KV heads, and a vocabulary that leaves a
-    remainder. In the same run, which takes long to start: what a rank's share costs to load, and
-    what the others see of a rank that dies."""
+    """For every family. With 4 there are more ranks than KV heads, and the vocabulary leaves a
+    remainder. The same run, because it is slow to start, also checks the memory for loading a
+    rank's share, and what the others see of a rank that dies."""
     references = {name: reference_of(name) for name in FAMILIES}
     large = Reference(tmp_path / "large", vocab_size=LARGE_VOCABULARY, tie_word_embeddings=True)
     job = Job(
@@ -64,7 +64,7 @@ def assert_same_as_transformers(report: Report, name: str, reference: Reference)
 
 
 def assert_peaks_are_shares(reports: list[Report]) -> None:
-    """The embedding is most of the large model: its share, and not as much again, is used."""
+    """The embedding is most of the large model; loading uses its share, without a second copy."""
     share = LARGE_VOCABULARY * 32 * 4 / len(reports)
     for rank in reports:
         assert 0.9 * share < rank.peak_bytes < 2.2 * share

@@ -1,4 +1,4 @@
-"""Models that run through transformers with our attention, against transformers with its own."""
+"""Models of transformers with our attention, compared with transformers' own attention."""
 
 from pathlib import Path
 from typing import Any
@@ -99,8 +99,8 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {
     "gpt2": (GPT2Config, {"n_positions": 256}),
     "opt": (OPTConfig, {"ffn_dim": 48, "word_embed_proj_dim": 24}),
 }
-# transformers chooses the factors of LongRoPE by the length of each sequence, the worker by the
-# longest that it serves: so it gets tokens without a meaning after those that count.
+# transformers chooses LongRoPE's factors by the length of each sequence, the worker by the longest
+# that it serves; so transformers gets meaningless tokens after the real ones.
 AT_LEAST = {"phi3, long rope": 17}
 PROMPTS = [prompt(length, seed=length) for length in (1, 9, 33, 2)]
 
@@ -121,7 +121,7 @@ class Served:
         return BareModel(self.reference.path, dtype=dtype, impl="transformers")
 
     def best(self, tokens: list[int]) -> list[int]:
-        """The best next token after each of `tokens`; remembered."""
+        """The best next token after each of `tokens`; results are kept."""
         key = tuple(tokens)
         if key not in self._best:
             self._best[key] = self.reference.all_logits(tokens).argmax(-1).tolist()
@@ -138,7 +138,7 @@ def assert_same(logits: Tensor, expected: Tensor) -> None:
 
 
 def test_logits_equal_those_of_transformers(served: Served) -> None:
-    """Of a prefill, and of decodes after it, one of them after what the cache holds."""
+    """For a prefill and decodes after it, one of them after a cache hit."""
     model, reference = served.model, served.reference
     model.empty(page_size=4)
     rows = [Row(list(tokens)) for tokens in PROMPTS]
@@ -152,7 +152,7 @@ def test_logits_equal_those_of_transformers(served: Served) -> None:
 
 
 def test_greedy_tokens_equal_those_of_transformers_in_any_batch(served: Served) -> None:
-    """Each token is the best after those before it, whatever the pages and the chunks."""
+    """Each token is the best after the previous ones, for any pages and chunks."""
     for page_size, chunk in ((1, 7), (4, 2), (16, 100)):
         served.model.empty(page_size)
         for tokens, answer in zip(PROMPTS, served.model.greedy(PROMPTS, 8, chunk), strict=True):
@@ -215,7 +215,8 @@ def test_half_precision_stays_close(tmp_path: Path) -> None:
 def test_scheduler_and_cache_give_the_tokens_of_transformers(
     tmp_path: Path, name: str, kernels: str
 ) -> None:
-    """Through the whole engine: chunks, cache hits, and a pool that is too small for all."""
+    """Through the whole engine: chunks, cache hits, and a pool that is too small for all
+    requests."""
     config_type, fields = CASES[name]
     reference = Reference(tmp_path, config_type=config_type, **fields)
     world = engine(
@@ -291,7 +292,7 @@ REFUSED: dict[str, tuple[str, str | None, dict[str, Any], str]] = {
         {"num_local_experts": 2, "attention_chunk_size": 16, "num_hidden_layers": 4},
         "its mask depends on more than positions",
     ),
-    "chosen keys": ("DeepseekV32Config", None, _LATENT, "layers of the type indexed_attention"),
+    "chosen keys": ("DeepseekV32Config", None, _LATENT, "layers of type indexed_attention"),
     "attention twice a layer": ("DiffLlamaConfig", None, {}, "call attention 4 times"),
     "a classifier": (
         "LlamaConfig",
@@ -344,7 +345,7 @@ def test_code_of_a_repository_is_not_run(tmp_path: Path) -> None:
 
 
 def test_a_model_whose_tokens_depend_on_more_than_the_pool_fails_the_proof(tmp_path: Path) -> None:
-    """BART's decoder asks for attention as it should, but counts positions by its own cache."""
+    """BART's decoder calls attention correctly, but counts positions by its own cache."""
     fields: dict[str, Any] = {
         "d_model": 32,
         "decoder_layers": 2,

@@ -1,4 +1,4 @@
-"""What the worker makes of the mask functions of transformers, of which it serves two kinds."""
+"""How the worker reads transformers' mask functions, of which it supports two kinds."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Parses whole outputs in tests, cut up as they say."""
+"""Parses whole outputs in tests, cut into given pieces."""
 
 import itertools
 from collections.abc import Iterable, Sequence
@@ -25,7 +25,7 @@ def new_parser(
     start: Start = Start.MAY_OPEN,
     offered: Sequence[Tool] = TOOLS,
 ) -> OutputParser:
-    """By the names of the formats. The calls' ids are id0, id1, ..."""
+    """A parser for the named formats. The calls' ids are id0, id1, ..."""
     ids = (f"id{number}" for number in itertools.count())
     return OutputParser(
         REASONING_FORMATS[reasoning].parser(start) if reasoning else None,
@@ -34,7 +34,7 @@ def new_parser(
 
 
 def parse(parser: OutputParser, chunks: Iterable[str]) -> Parsed:
-    """Checks on the way that the pieces are such as can be streamed."""
+    """Also checks that the pieces can be streamed."""
     parsed = Parsed()
     for chunk in chunks:
         _add(parsed, parser.push(chunk))

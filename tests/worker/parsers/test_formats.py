@@ -1,4 +1,4 @@
-"""Single texts in each tool format, and what they mean."""
+"""Single texts in each tool format, and their meaning."""
 
 import time
 
@@ -117,7 +117,7 @@ def test_a_call_after_what_looked_like_one_is_found() -> None:
     ],
 )
 def test_reading_takes_time_in_proportion_to_the_text(tools: str, fragment: str) -> None:
-    """A model can be led to write anything; none of it may hold up the other requests."""
+    """A client can make a model write anything; none of it may delay other requests."""
 
     def seconds(count: int) -> float:
         parser = new_parser(tools)

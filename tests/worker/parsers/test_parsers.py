@@ -1,4 +1,4 @@
-"""What holds for every format, whatever the text and however it is cut."""
+"""Properties of every format, for any text cut in any way."""
 
 import json
 from typing import Any
@@ -64,7 +64,7 @@ def test_text_without_a_call_is_content_as_it_stands(tools: str, text: str) -> N
 @given(text=TEXTS)
 @settings(max_examples=examples(50))
 def test_content_beside_calls_is_in_the_text(tools: str, text: str) -> None:
-    """Nothing is made up, and only what makes up calls is taken away."""
+    """Nothing is invented, and only the calls are removed."""
     rest = iter(text)
     assert all(char in rest for char in parse(new_parser(tools), [text]).content)
 

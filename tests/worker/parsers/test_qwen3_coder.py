@@ -1,4 +1,4 @@
-"""Qwen3-Coder's calls: parameters as plain text become a JSON object, as their schemas say."""
+"""Qwen3-Coder's calls: plain-text parameters become a JSON object, by their schemas."""
 
 import json
 from typing import Any
@@ -31,7 +31,7 @@ SCHEMA: dict[str, Any] = {
 }
 OFFERED = [Tool("run", SCHEMA, strict=False)]
 
-# What Qwen3-Coder's own template does with a call's arguments.
+# How Qwen3-Coder's own template writes a call's arguments.
 TEMPLATE = Environment(autoescape=False).from_string(
     "<tool_call>\n<function={{ name }}>\n"
     "{% for key, value in arguments.items() %}<parameter={{ key }}>\n"

@@ -1,4 +1,4 @@
-"""Reasoning is told from the answer, whoever opened it."""
+"""Reasoning is separated from the answer, whether the prompt or the model opened it."""
 
 import pytest
 

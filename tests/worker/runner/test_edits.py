@@ -1,4 +1,4 @@
-"""Biases, penalties and masks, against transformers, vLLM's formula in plain loops, and bits."""
+"""Biases, penalties and masks, compared with transformers, vLLM's formula in loops, and bits."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -23,7 +23,7 @@ VOCAB = 40
 
 @dataclass
 class History:
-    """What a row has had, and its penalties."""
+    """A row's earlier tokens and its penalties."""
 
     prompt: list[int] = field(default_factory=list)
     output: list[int] = field(default_factory=list)
@@ -57,7 +57,7 @@ def penalized(logits: Tensor, rows: dict[int, History]) -> Tensor:
 
 
 def by_the_formula(logits: Tensor, rows: dict[int, History]) -> Tensor:
-    """vLLM's, one token at a time in float64."""
+    """vLLM's formula, one token at a time in float64."""
     expected = logits.double()
     for sample_row, row in rows.items():
         for token in {*row.prompt, *row.output}:
@@ -92,7 +92,7 @@ def test_penalties_are_vllms_formula(rows: dict[int, History]) -> None:
 
 @given(data=st.data())
 def test_histories_that_grow_token_by_token_are_the_whole_ones(data: st.DataObject) -> None:
-    """Rows begin, get a token in some steps and begin anew, as another request."""
+    """Rows begin, get a token in some steps, and begin again as another request."""
     histories = Histories(6, 128, torch.device("cpu"))
     rows: dict[int, History] = {}
     for _ in range(data.draw(st.integers(1, 8))):
@@ -193,7 +193,7 @@ def test_a_mask_leaves_the_tokens_whose_bits_are_set(vocab: int) -> None:
 
 
 def test_a_row_that_may_yield_nothing_or_is_not_a_number_yields_minus_one() -> None:
-    """Also where the mask hides the value that is none."""
+    """Also if the mask hides the NaN."""
     logits = torch.zeros(4, VOCAB)
     logits[:, 7] = 3.0
     logits[2, 20] = torch.nan

@@ -1,4 +1,4 @@
-"""Pages between the two KV pools, on the CPU: what comes back is what was stored, to the bit."""
+"""Copies between the two KV pools, on the CPU: pages come back bit for bit."""
 
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,7 @@ def test_pages_come_back_as_they_were(
     host.pages.copy(copies([5, 0, 7, 2], [9, 3, 4, 0]), None)
     for part in (*pool.k, *pool.v):
         part.view(torch.uint8)[: 6 * page_size].zero_()
-    # A page that is stored and one that is loaded over it, in the same batch.
+    # A page is stored, and another is loaded over it, in the same batch.
     host.pages.copy(copies([6], [1]), copies([1, 6, 3, 4, 2], [9, 3, 4, 0, 1]))
     after = pages_of(pool, page_size, [1, 6, 3, 4])
     for was, now in zip(before, after, strict=True):

@@ -1,4 +1,4 @@
-"""Keys and values in fewer bits than the model computes with: what it costs, and what it saves."""
+"""Keys and values in fewer bits than the model's: their cost and savings."""
 
 import pytest
 import torch
@@ -31,7 +31,8 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Reference:
 
 
 def logits(runner: TorchModelRunner, tokens: list[int], chunk: int) -> Tensor:
-    """After the last of `tokens`, run in chunks, so that most keys are read back from the pool."""
+    """Logits after the last of `tokens`, run in chunks, so that most keys are read from the
+    pool."""
     row, pages = Row(tokens), Pages(runner.capacity_tokens // 4, 4)
     while row.pending > chunk:
         runner.launch(pages.batch([row], [chunk]))
@@ -51,7 +52,7 @@ def test_logits_stay_close_and_are_the_same_in_any_chunks(
     found = logits(small, tokens, 100)
     error = float((found - expected).norm() / expected.norm())
     assert 0 < error < bound
-    for chunk in (1, 7):  # what is computed from the cache is what was computed with the prompt
+    for chunk in (1, 7):  # the cache gives the same result as the whole prompt
         again = logits(small, tokens, chunk)
         assert (again - found).norm() < (1e-4 if dtype is DType.FLOAT32 else 1e-2) * found.norm()
 

@@ -1,4 +1,4 @@
-"""How a model is loaded: each setting decides what it says."""
+"""How a model is loaded: each setting takes effect."""
 
 import os
 from pathlib import Path
@@ -17,7 +17,7 @@ from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.settings import WorkerSettings
 from tests.worker.model.checkpoints import Reference
 
-# Layers, K and V, KV heads, head dim: numbers that a token has in the pool.
+# Numbers per token in the pool: layers, K and V, KV heads, head dim.
 CELL = 2 * 2 * 2 * 8
 
 

@@ -1,4 +1,4 @@
-"""Log-probabilities against transformers' log_softmax over its own logits."""
+"""Log-probabilities compared with the log_softmax of transformers' logits."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def paged(reference: Reference) -> Paged:
 
 
 def true_logprobs(reference: Reference, tokens: list[int]) -> Tensor:
-    """After each of `tokens`, [len(tokens), VOCAB]."""
+    """Log-probabilities after each of `tokens`, [len(tokens), VOCAB]."""
     with torch.inference_mode():
         logits: Tensor = reference.model(torch.tensor([tokens])).logits[0]
     return logits.log_softmax(dim=-1)

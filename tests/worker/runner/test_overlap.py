@@ -1,5 +1,5 @@
-"""Steps that are launched before the tokens of the one before are known, on the runner itself and
-on one in a thread, against steps that are awaited one by one."""
+"""Steps launched before the previous step's tokens are known, on the runner itself and on one in a
+thread, compared with steps that are awaited one by one."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -56,7 +56,7 @@ def sampling(rows: int, step: int) -> SamplingBatch:
 
 
 def strong_penalties(rows: Sequence[Row], prompts: Sequence[list[int]]) -> Penalties:
-    """So strong that a token that is missing or wrong in the history changes what comes."""
+    """Penalties so strong that a missing or wrong token in the history changes the output."""
     lengths = [len(row.tokens) for row in rows]
     return Penalties(
         samples=np.arange(len(rows)),
@@ -104,7 +104,7 @@ def run(
             take_in(in_flight)
         mask[:] = mask_without(number, len(rows))
         step.sample(mask)
-        mask[:] = 0  # the next step's: the one before must have its own by now
+        mask[:] = 0  # for the next step; the previous one must have copied its own by now
         for index, row in enumerate(rows):
             row.tokens.append(-1 - index)
         in_flight = step
@@ -137,7 +137,7 @@ def test_tokens_are_the_same_whether_the_next_step_waits_for_them_or_not(
 
 
 def test_a_row_that_broke_runs_on_beside_the_others_until_it_is_seen(tmp_path: Path) -> None:
-    """Its token is -1, which is no token: the step after, launched already, must not fail."""
+    """Its token is -1, which is not a valid id: the next step, already launched, must not fail."""
     reference = Reference(tmp_path)
     with torch.no_grad():
         reference.model.get_input_embeddings().weight[7] = torch.inf
@@ -170,7 +170,7 @@ def test_unknown_tokens_are_the_last_ones_of_their_rows() -> None:
 
 
 class Gated:
-    """A runner that waits for the test before it runs, and says in which order it was asked."""
+    """A runner that waits for the test before it runs, and records the order of its calls."""
 
     def __init__(self) -> None:
         self.gate = threading.Event()

@@ -1,4 +1,4 @@
-"""Embeddings through scheduler, pools and model are those of transformers' hidden states."""
+"""Embeddings through scheduler, pools and model equal those from transformers' hidden states."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Tests of the scheduler run with overlap and without: nobody may tell the difference."""
+"""Tests of the scheduler run with overlap and without; clients must see no difference."""
 
 import pytest
 

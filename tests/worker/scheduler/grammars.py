@@ -1,8 +1,8 @@
 """Grammars over the hash model's tokens, simple enough to be computed by hand.
 
-`even` allows even tokens. `3:A B` lets the first three tokens free and forces those after them,
-with which it ends; `3:A B …` goes on freely. `slow` is compiled when the test says so. Their tokens
-have no text, so that they are spelled as they are; see `test_jumps.py` for ones that have.
+`even` allows even tokens. `3:A B` leaves the first three tokens free and forces the following ones,
+then ends; `3:A B …` continues freely. `slow` is compiled when the test completes it. Their tokens
+have no text, so `spell` returns them unchanged; `test_jumps.py` has grammars over text.
 """
 
 from collections.abc import Sequence

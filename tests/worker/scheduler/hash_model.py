@@ -1,12 +1,11 @@
 """A model whose next token is a hash of all tokens before it, read through the KV pool.
 
-Each slot holds the hash of the prefix that ends there, computed from the slot before it as the page
-table names it. So a wrong page, a stale slot or a lost token changes every token that follows, and
-what a request must produce can be computed without any pool: `expected_tokens`.
+Each slot holds the hash of the prefix that ends there, computed from the previous slot by the page
+table. So a wrong page, a stale slot or a lost token changes every following token, and the correct
+output can be computed without any pool: `expected_tokens`.
 
-With a window, each slot of a second pool holds the hash of its own token and position, and the ones
-of the last `window` tokens are mixed into each prefix's hash. They are read as the window table
-names them.
+With a window, each slot of a second pool holds the hash of its own token and position. The hashes
+of the last `window` tokens, read by the window table, are mixed into each prefix's hash.
 """
 
 from collections.abc import Callable, Sequence
@@ -49,7 +48,7 @@ def hidden_state(state: int) -> list[int]:
 
 
 def expected_embedding(prompt: Sequence[int], pooling: Pooling) -> list[float]:
-    """Of length 1, [3]."""
+    """An embedding of length 1, [3]."""
     state, states = 7, []
     for token in prompt:
         state = _mix(state, token)
@@ -59,10 +58,10 @@ def expected_embedding(prompt: Sequence[int], pooling: Pooling) -> list[float]:
 
 
 class HashRunner:
-    """Answers with -1, not finite, for a row that runs a token of `broken`. The log-probability of
-    a prompt's token is the token, negative.
+    """Yields -1 (not finite) for a row that runs a token of `broken`. The log-probability of a
+    prompt token is the negative token.
 
-    Where a mask forbids the token, the next one that it allows follows.
+    If a mask forbids the token, the next allowed one is used.
     """
 
     def __init__(
@@ -80,7 +79,7 @@ class HashRunner:
         self.window_state = np.full(window_slots, -1, dtype=np.int64)
         self.host_window_state = np.full(host_window_slots, -1, dtype=np.int64)
         self.broken = broken
-        self.last: dict[int, int] = {}  # the token that each request row yielded last
+        self.last: dict[int, int] = {}  # the last token of each request row
 
     def launch(self, batch: ForwardBatch) -> "HashStep":
         _copy(batch.stores, batch.loads, batch.page_size, self.state, self.host_state)
@@ -90,7 +89,7 @@ class HashRunner:
         for index in np.flatnonzero(ids < 0).tolist():
             ids[index] = max(0, self.last[-1 - int(ids[index])])
         produced: dict[int, int] = {}
-        hidden: list[list[list[int]]] = []  # of each row, of each of its tokens
+        hidden: list[list[list[int]]] = []  # per row, per token
         start = 0
         for row, (extend, length) in enumerate(
             zip(batch.extend_lens.tolist(), batch.seq_lens.tolist(), strict=True)
@@ -129,7 +128,7 @@ class HashRunner:
         return HashStep(self, last, pooled, scores)
 
     def _see_window(self, batch: ForwardBatch, row: int, index: int, token: int, state: int) -> int:
-        """Store token `index` of the batch for the window, and mix in what it sees."""
+        """Store token `index` of the batch for the window, and mix in the tokens that it sees."""
         assert self.window
         assert batch.window_table is not None
         assert batch.window_slots is not None
@@ -144,7 +143,7 @@ class HashRunner:
         return _mix_window(state, self.window_state[slots].tolist())
 
     def _check(self, batch: ForwardBatch, row: int, part: slice, length: int) -> list[int]:
-        """The slots of a row's new tokens, which are to be where the page table says."""
+        """The slots of a row's new tokens, which must agree with the page table."""
         positions = batch.positions[part].tolist()
         assert positions == list(range(length - len(positions), length))
         slots = [self._slot(batch, row, position) for position in positions]
@@ -193,7 +192,7 @@ class HashStep:
         self._runner = runner
         self._scores = scores
         self._pooled = pooled
-        self._produced = produced  # request row and what follows its hash
+        self._produced = produced  # request row and its next token
         self._tokens: list[int] | None = None
 
     def sample(self, mask: Int32 | None) -> None:

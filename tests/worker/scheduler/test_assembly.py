@@ -1,5 +1,6 @@
-"""What a scheduler is put together of: the settings that its parts are made from, and the sizes of
-a model's pools. `World` goes the same way, so most settings are shown by the tests of what they do.
+"""How a scheduler is assembled, from the settings and the sizes of a model's pools. `World` uses
+the
+same code, so other tests cover most settings.
 """
 
 from pathlib import Path
@@ -16,7 +17,7 @@ from tests.worker.scheduler.world import World
 
 @pytest.mark.parametrize(("policy", "victim"), [("fifo", "a"), ("lru", "b"), ("lfu", "c")])
 def test_the_eviction_policy_is_the_one_set(policy: str, victim: str) -> None:
-    """The oldest, the least recently used and the least used are three prefixes."""
+    """The oldest, the least recently used and the least used are three different prefixes."""
     world = World(pages=25, page_size=4, eviction_policy=policy)
     prompts = {name: [number] * 32 for number, name in enumerate("abc")}
     for turn, names in enumerate(["abc", "bbcaa"]):

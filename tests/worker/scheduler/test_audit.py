@@ -1,5 +1,6 @@
-"""An audit of what is in the KV memory: random schedules under pressure, in which each row that a
-step reads is checked, token by token, against a hash chain of its prompt and output."""
+"""An audit of the KV memory: random schedules under pressure, in which each row that a step reads
+is
+compared, token by token, with a hash chain of its prompt and output."""
 
 import random
 from collections import Counter
@@ -12,7 +13,7 @@ from tests.worker.scheduler.world import World
 
 
 def audit(seed: int) -> Counter[str]:
-    """One schedule; returns what happened in it."""
+    """Run one schedule; returns counts of its events."""
     rng = random.Random(seed)
     page_size = rng.choice([1, 2, 4, 16])
     window = rng.choice([0, 0, 5, 24])
@@ -67,7 +68,7 @@ def audit(seed: int) -> Counter[str]:
 def follow_up(
     rng: random.Random, roots: list[list[int]], world: World, sent: dict[str, tuple[list[int], int]]
 ) -> list[int]:
-    """A new conversation on one of a few beginnings, or the next turn of one."""
+    """A new conversation with one of a few prefixes, or the next turn of one."""
     finished = [rid for rid in world.finish if rid in sent]
     if finished and rng.random() < 0.5:
         rid = rng.choice(finished[-8:])

@@ -1,4 +1,4 @@
-"""What shares a step: prompts, chunks of them, and the streams that run meanwhile."""
+"""The contents of a step: prompts, chunks of prompts, and running streams."""
 
 import pytest
 
@@ -85,7 +85,7 @@ def test_a_prefix_that_takes_many_chunks_is_still_computed_once() -> None:
         world.send(rid, [*shared, last], max_new_tokens=2)
     world.run()
     assert world.cached["first"] == 0
-    # All but what is too little to wait for.
+    # All except what is too little to wait for.
     assert world.cached["second"] >= 180 - MIN_TOKENS
 
 
@@ -97,7 +97,8 @@ def test_copies_of_one_prompt_share_its_pages(policy: str) -> None:
     for index in range(6):
         world.send(f"choice {index}", prompt, max_new_tokens=8)
     world.run()
-    # 21 pages of prompt and 2 of output each: six of them fit only when they share the prompt's.
+    # 21 pages of prompt and 2 of output each: six requests fit only if they share the prompt's
+    # pages.
     assert world.scheduler.stats().retracted_requests_total == 0
     assert [world.cached[f"choice {index}"] for index in range(1, 6)] == [80] * 5
 

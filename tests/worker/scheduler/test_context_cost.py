@@ -1,4 +1,4 @@
-"""What a prompt token takes behind a long context, found in the times of steps."""
+"""The time of a prompt token behind a long context, estimated from the times of steps."""
 
 import math
 import random
@@ -20,7 +20,7 @@ def test_prompt_tokens_see_all_before_them_and_themselves(start: int, count: int
 
 
 def _steps(prompts: list[int]) -> list[tuple[int, int]]:
-    """Tokens and context of each step that computes a chunk of one of them."""
+    """Tokens and context of each step that computes a chunk of one of the prompts."""
     chunks = [(start, prompt) for prompt in prompts for start in range(0, prompt, CHUNK)]
     counts = [(start, min(CHUNK, prompt - start)) for start, prompt in chunks]
     return [(count, attended(start, count)) for start, count in counts]
@@ -42,7 +42,7 @@ def test_it_is_found_through_noise_and_stays() -> None:
     cost = ContextCost()
     found = []
     for tokens, context in _steps([chance.randrange(100, 40_000) for _ in range(200)]):
-        # Decodes and what else there is: half of the step's time, more or less.
+        # Decodes and other work vary the step's time by a quarter either way.
         cost.add(tokens, context, _took(tokens, context) * chance.uniform(0.75, 1.25))
         found.append(cost.doubling_context)
     late = found[len(found) // 2 :]
@@ -75,7 +75,7 @@ def test_it_is_the_least_squares_less_the_standard_error(
     variance = error @ error / (len(took) - 3) * np.linalg.inv(squares)[2, 2]
     token_s = weights[1] / CHUNK
     context_s = (weights[2] - math.sqrt(variance)) / (CHUNK * 50_000)
-    assume(abs(context_s) > 1e-3 * abs(weights[2]) / (CHUNK * 50_000))  # a border of rounding
+    assume(abs(context_s) > 1e-3 * abs(weights[2]) / (CHUNK * 50_000))  # near the limit of rounding
     wanted = token_s / context_s if token_s > 0 and context_s > 0 else 0.0
     assert cost.doubling_context == pytest.approx(wanted, rel=1e-4)
 

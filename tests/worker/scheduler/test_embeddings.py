@@ -1,4 +1,4 @@
-"""Prompts that are embedded, beside those that are continued."""
+"""Prompts that are embedded, beside prompts that are continued."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How a request ends before its time, in whatever state it is, and that nobody else notices."""
+"""How a request ends early, in any state, without effect on others."""
 
 from collections.abc import Callable
 
@@ -65,7 +65,7 @@ def test_an_abort_at_any_step_frees_the_request_and_harms_nobody(steps: int, vic
         world.step()
     ended = victim in world.finish
     world.abort(victim)
-    world.abort(victim)  # twice is once
+    world.abort(victim)  # a second abort has no effect
     for _ in range(2):  # the step in flight may still have a part of it
         world.check_ownership()
         world.step()
@@ -123,7 +123,8 @@ def test_a_stop_token_leaves_no_trace_of_the_step_that_was_launched_after_it(sto
 
 
 def test_no_stop_token_ends_a_request_before_min_new_tokens() -> None:
-    """The batch says so to the runner; the hash model knows no bias, so only that is seen here."""
+    """The batch passes this to the runner as a bias. The hash model ignores biases, so only the
+    batch is checked."""
     world = World()
     world.send("a", range(5), max_new_tokens=4, stop_token_ids=[3, 4], min_new_tokens=2)
     world.run()
@@ -170,7 +171,7 @@ def test_a_request_that_ends_in_time_is_not_late() -> None:
 
 @pytest.mark.parametrize("broken_at", range(4))
 def test_a_request_whose_logits_are_not_finite_fails_alone(broken_at: int) -> None:
-    """The token that breaks it is its own, so steps after it may be on their way already."""
+    """Its own output token breaks it, so later steps may already be launched."""
     produced = expected_tokens([50, 2, 3], 6)
     runner = HashRunner(num_slots=256, broken=frozenset({[50, *produced][broken_at]}))
     world = World(runner=runner)

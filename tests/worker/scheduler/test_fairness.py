@@ -1,4 +1,4 @@
-"""How long a request may wait: what `WaitingQueue` and `PromptBudget` promise together."""
+"""How long a request may wait: the combined guarantee of `WaitingQueue` and `PromptBudget`."""
 
 from dataclasses import dataclass
 
@@ -17,8 +17,8 @@ MOST_PASSED_OVER = 2
 class Asked:
     kind: str  # of a request
     length: int  # of its prompt
-    shared: int  # of that, what all prompts have in common
-    gap: int  # steps until the next one comes
+    shared: int  # tokens of it that all prompts have in common
+    gap: int  # steps until the next request
 
 
 ASKED = st.builds(
@@ -33,9 +33,9 @@ ASKED = st.builds(
 def bound(prompts: list[int], index: int) -> float:
     """Steps until the first token of request `index`, in a pool with room for all.
 
-    Before it run the prompts that came earlier, and as many later ones as may overtake it. It, and
-    each of these, has at least half of each step as soon as it is the first one that is computed.
-    Each prompt may be seen a step after it was computed, and wait one for its prefix.
+    Earlier prompts run before it, and as many later ones as may overtake it. It and each of these
+    get at least half of each step when they are first in line. Each prompt's completion may be seen
+    a step late, and each may wait a step for its prefix.
     """
     later = sorted(prompts[index + 1 :], reverse=True)[: MOST_PASSED_OVER + 1]
     ahead = [*prompts[: index + 1], *later]

@@ -1,4 +1,4 @@
-"""The host tier where layers with a window have pages of their own: what of a prefix comes back."""
+"""The host tier with separate window pages: which parts of a prefix come back."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from tests.worker.scheduler.world import World
 pytestmark = pytest.mark.usefixtures("overlap")
 
 WINDOW = 10
-SEEN = 3  # pages of 4 that a request sees which continues from a whole page
+SEEN = 3  # pages of 4 that a request sees if it continues from a whole page
 
 
 def world(window_pages: int, host_window_pages: int, *, pages: int = 16, **settings: Any) -> World:
@@ -27,7 +27,7 @@ def world(window_pages: int, host_window_pages: int, *, pages: int = 16, **setti
 
 
 def run(made: World, rid: str, prompt: list[int]) -> int:
-    """To the end; the tokens that it found cached."""
+    """Run to the end; returns the request's cached tokens."""
     made.send(rid, prompt, max_new_tokens=3)
     while not made.scheduler.is_idle:
         made.step()
@@ -54,7 +54,8 @@ def test_a_prefix_comes_back_with_the_window_pages_that_are_seen_and_no_others()
 
 
 def test_a_prefix_is_hit_as_far_as_the_host_has_window_pages() -> None:
-    """It has room for those of one conversation: of the others it has what no window hides."""
+    """It has room for the window pages of one conversation; of the others it has only the pages
+    without windows."""
     made = world(window_pages=16, host_window_pages=12)
     for number in (1, 2, 3, 4):
         run(made, f"first {number}", conversation(number))
@@ -64,7 +65,7 @@ def test_a_prefix_is_hit_as_far_as_the_host_has_window_pages() -> None:
 
 
 def test_window_pages_that_the_device_gave_up_are_loaded_for_pages_that_it_still_has() -> None:
-    """Written through, so that the host has what both prefixes need."""
+    """With write-through, so that the host has the pages of both prefixes."""
     made = world(
         window_pages=7, host_window_pages=100, pages=100, host_write="write-through-selective"
     )

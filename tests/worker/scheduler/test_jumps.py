@@ -1,5 +1,5 @@
-"""Jump-forward with a real grammar: the hash model's tokens spell something here, and forced text
-is cut together with the token that was sampled before it."""
+"""Jump-forward with a real grammar: the hash model's tokens have text here, and forced text is
+tokenized together with the token that was sampled before it."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ from tests.worker.scheduler.world import World
 pytestmark = pytest.mark.usefixtures("overlap")
 
 END = 0
-# What follows `n` and `s` takes them in; `t` and `q` stay as they are.
+# `n` and `s` merge with the following text; `t` and `q` do not.
 MERGES = ["a m", "am e", "n ame", "s ame", "u e", ", Ġ", "Ġ a"]
 PATTERN = r"([nst]ame|que) is: [ab]{1,2}(, and more; ([nst]ame|que) is: [ab]{1,2}){2}"
 GRAMMAR = str(grammar_of(regex=PATTERN))
@@ -33,12 +33,12 @@ PROMPTS = {f"r{index}": [index % 5] * (3 + index % 4) + [index] for index in ran
 class Expected:
     tokens: list[int]
     jumps: int
-    recut: int  # of these, the ones that begin with another token than was sampled
+    recut: int  # jumps whose first token differs from the sampled one
 
 
 class Truth:
-    """What a request yields: each token the model's best under the mask, each jump as the tokenizer
-    cuts its text."""
+    """A request's correct output: each token is the model's best under the mask, and each jump is
+    tokenized by the tokenizer."""
 
     def __init__(self, grammars: GrammarCompiler, tokenizer: Tokenizer) -> None:
         self.grammars, self.tokenizer = grammars, tokenizer
@@ -177,7 +177,7 @@ def test_an_abort_at_any_step_of_jumps_gives_all_pages_back(truth: Truth) -> Non
 
 
 def test_no_jump_where_every_token_is_to_have_its_log_probability(truth: Truth) -> None:
-    """A token that is not sampled has none, so each of them is, under masks that force it."""
+    """Tokens that are not sampled have none, so each one is sampled, under masks that force it."""
     world = World(grammars=truth.grammars)
     world.send("a", PROMPTS["r5"], 60, grammar=GRAMMAR, logprobs=LogprobsWanted())
     world.run()

@@ -1,4 +1,4 @@
-"""The kept matches of waiting requests are those that a new look at the tree would find."""
+"""The kept matches of waiting requests equal those of a new search in the tree."""
 
 import random
 
@@ -17,7 +17,7 @@ WEIGHTS = [60, 20, 60, 30, 10, 10, 1]
 
 
 class Queue:
-    """Matches beside the requests that it keeps them for."""
+    """Matches, and the requests that they belong to."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -109,7 +109,7 @@ def check(queue: Queue) -> None:
     assert set(order) == set(queue.reqs)
     assert matches._weight == weight
     if order and weight:
-        # What has no match is first, then the branch with the most requests.
+        # Requests without a match are first, then the branch with the most requests.
         first = next(req for req in order if matches.hit(req))
         top = matches.node_at(first, 1)
         heaviest = max(count for node, count in weight.items() if node.parent is cache.root)

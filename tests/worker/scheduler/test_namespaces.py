@@ -1,4 +1,4 @@
-"""No cached prefix crosses the border of a name space, and within one all are shared."""
+"""Cached prefixes are shared within a namespace, and never between two."""
 
 import pytest
 

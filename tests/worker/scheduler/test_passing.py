@@ -1,4 +1,4 @@
-"""Prompts that cannot share a step, or must not wait for one another."""
+"""Prompts that cannot share a step or must not wait for each other."""
 
 import pytest
 from hypothesis import given, settings
@@ -107,7 +107,7 @@ def test_a_prompt_that_a_step_can_complete_is_not_delayed_by_a_longer_one() -> N
     world.send("longer", [2, *range(400)], max_new_tokens=1)
     world.step()
     [batch] = world.batches
-    # 41 tokens are more than half of the step, and all of them run; the other gets the rest.
+    # 41 tokens are more than half of the step, but all of them run; the other gets the rest.
     assert sorted(batch.extend_lens.tolist()) == [20, 41]
     world.run()
 
@@ -124,7 +124,7 @@ def test_what_a_failed_request_computed_leaves_the_cache() -> None:
     world.send("bad", prompt, max_new_tokens=4)
     for _ in range(3):
         world.step()
-    # It matches what the other one has computed so far, and goes on from there by itself.
+    # It matches the part that the other one has computed, and continues from there by itself.
     world.send("other", [*prompt[:40], 7], max_new_tokens=30)
     world.run()
     assert world.rejected["bad"].status == 500
@@ -137,7 +137,7 @@ def test_what_a_failed_request_computed_leaves_the_cache() -> None:
 @settings(max_examples=examples(40))
 @given(data=st.data())
 def test_however_requests_fail_all_pages_are_accounted_for(data: st.DataObject) -> None:
-    """Requests share prefixes with some that fail, at any step of theirs."""
+    """Requests share prefixes with requests that fail at any step."""
     world = World(
         runner=HashRunner(num_slots=400, broken=frozenset({95})),
         pages=100,

@@ -1,4 +1,4 @@
-"""Who of the waiting goes first, and that nobody waits for ever."""
+"""The order of waiting requests, and that none waits for ever."""
 
 import pytest
 
@@ -71,7 +71,7 @@ def test_hrrn_runs_what_has_waited_longest_for_its_own_length_first() -> None:
     world.send("short", [91] * 10, max_new_tokens=1)
     world.send("hit", [*WARM, 95], max_new_tokens=1)  # a token to compute
     now = 2.0
-    # By now they have waited 2 s for 100 tokens, 1 s for 10 and 1 s for 1.
+    # They have now waited 2 s (100 tokens), 1 s (10 tokens) and 1 s (1 token).
     assert order(world) == ["hit", "short", "long"]
     world.send("patient", [80] * 100, max_new_tokens=1)
     now = 40.0
@@ -123,7 +123,7 @@ def test_nobody_is_passed_over_by_more_than_the_bound(policy: str) -> None:
             sent += 1
         world.step()
         assert sent < 100
-    # Admitted before it: those that the bound allows, and one more, which made it exceed it.
+    # Before it run as many as the bound allows, and one more, which exceeded it.
     assert len([rid for rid in world.finish if rid.startswith("r")]) <= 4
     world.run()
 
@@ -149,7 +149,7 @@ def test_others_pass_a_request_that_waits_for_a_shared_prefix_and_it_starts_firs
             world.send(f"r{sent}", [sent % 90, 3, 4, 5], max_new_tokens=1)
             sent += 1
         world.step()
-    assert world.cached["sharing"] >= 368  # it waited for all that is worth waiting for
+    assert world.cached["sharing"] >= 368  # it waited for everything worth waiting for
     done = list(world.finish)
     assert done.index("sharing") - done.index("first") <= 36, "only those admitted before it"
     world.run()

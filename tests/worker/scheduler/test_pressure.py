@@ -1,4 +1,4 @@
-"""How many requests run at once: the guess at their output, and what a wrong guess costs."""
+"""How many requests run at once: the estimate of their output, and the cost of a wrong one."""
 
 import pytest
 
@@ -57,7 +57,7 @@ def test_the_queue_tells_the_output_that_admission_expects_of_it() -> None:
 
 
 def test_requests_that_name_no_max_tokens_do_not_reserve_the_whole_context() -> None:
-    """For them it is what the context leaves."""
+    """Their max_tokens is the rest of the context."""
     world = World(pages=50_000, page_size=16, max_running=64, max_request_tokens=131_072)
     for index in range(40):
         world.send(f"r{index}", [index] * 30, max_new_tokens=131_042)

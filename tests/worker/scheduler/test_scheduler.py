@@ -1,4 +1,4 @@
-"""What a client of the scheduler can rely on, whatever the pool's size and the batch."""
+"""Guarantees for a client of the scheduler, for any pool size and batch."""
 
 import pytest
 

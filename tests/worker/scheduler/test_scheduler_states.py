@@ -52,7 +52,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         window: int,
         spare_window_pages: int,
     ) -> None:
-        # At least what a request needs with a page besides: chunks are then shorter.
+        # At least what a request needs plus one page; chunks are then shorter.
         least = -(-(window - 1) // page_size) + 2
         self.world = World(
             pages=pages * 4 // page_size,
@@ -165,19 +165,19 @@ class SchedulerMachine(RuleBasedStateMachine):
 @dataclass(frozen=True)
 class Sent:
     prompt: list[int]
-    expected: list[int]  # the tokens that it gets unless it is aborted
+    expected: list[int]  # its output unless it is aborted
     space: bytes
 
 
 def shared(a: list[int], b: list[int]) -> int:
-    """Leading tokens that are the same."""
+    """Number of equal leading tokens."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
 
 
 def expected_output(
     prompt: list[int], count: int, grammar: str | None, window: int | None
 ) -> list[int]:
-    """What the hash model says one token at a time, as the grammar lets it."""
+    """The hash model's tokens, one at a time, under the grammar."""
     produced: list[int] = []
     for index in range(count):
         token = expected_tokens([*prompt, *produced], 1, window)[0]

@@ -1,4 +1,4 @@
-"""A stride leaves a scheduler as its single steps would, to the last field."""
+"""A stride leaves a scheduler in the same state as its single steps, to the last field."""
 
 import random
 from collections import deque
@@ -25,10 +25,10 @@ MOST = 40  # steps of a stride
 
 @dataclass
 class Seeds:
-    """Yields for each row its request's seed; its clock moves by what a step has to do."""
+    """Yields each row's request seed as its token; its clock advances by the step's work."""
 
     now_s: float = 0.0
-    launched: list[Stats] = field(default_factory=list)  # what the scheduler was, then
+    launched: list[Stats] = field(default_factory=list)  # the scheduler's state at each launch
     scheduler: Scheduler | None = None
 
     def clock(self) -> float:
@@ -82,7 +82,7 @@ def take_in(stride: Stride, seeds: Seeds, until: int) -> None:
 
 
 def image(scheduler: Scheduler) -> list[object]:
-    """All that a scheduler refers to, field by field; what it refers to again, by a number."""
+    """Everything that a scheduler refers to, field by field; repeated objects as numbers."""
     found: list[object] = []
     numbers: dict[int, int] = {}
     keep: list[object] = []  # so that no id is given twice
@@ -113,14 +113,14 @@ def image(scheduler: Scheduler) -> list[object]:
 def fields_of(thing: object) -> list[str]:
     slots = [name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())]
     own = list(getattr(thing, "__dict__", {}))
-    # The time of the last result counts only while a step is in flight; batches are made anew.
+    # The time of the last result only matters while a step is in flight; batches are rebuilt.
     left_out = ("_taken_in_at", "_events", "_batches", "_arrays")
     return [name for name in slots + own if name not in left_out]
 
 
 def value_of(thing: object, name: str) -> object:
     if isinstance(thing, Req) and name == "ids":
-        return thing.tokens(thing.num_known)  # what is behind it is whatever was in memory
+        return thing.tokens(thing.num_known)  # memory behind it is undefined
     value = getattr(thing, name)
     if isinstance(thing, Decodes) and isinstance(value, np.ndarray):
         return value[: len(thing)]
@@ -130,7 +130,7 @@ def value_of(thing: object, name: str) -> object:
 @dataclass(frozen=True)
 class Asked:
     prompt: int  # tokens
-    shared: int  # of these, the first ones that all prompts have
+    shared: int  # leading tokens that all prompts have
     output: int
     gap: int  # steps until the next
 
@@ -156,7 +156,7 @@ asked_for = st.builds(
     host_write=st.sampled_from(["write-back", "write-through-selective"]),
     parts=st.integers(0, 2**32),
 )
-@example(  # both compute the same pages, and the second gives its own back
+@example(  # both compute the same pages, and the second frees its own
     asked=[Asked(12, shared=12, output=60, gap=0), Asked(190, shared=12, output=9, gap=0)],
     capacity=1000,
     page_size=4,
@@ -218,8 +218,8 @@ def test_a_stride_is_its_single_steps(
 def go_both(
     stride: Stride, of_strides: Seeds, singles: World, of_singles: Seeds, rng: random.Random
 ) -> int:
-    """Some of a stride, in two parts, and as many single steps; between the two, one more is
-    launched. Returns how many."""
+    """Runs a part of a stride, in two pieces, and as many single steps; between the pieces one more
+    step is launched. Returns their number."""
     first = rng.randrange(stride.steps)
     last = rng.randint(first + 1, stride.steps)
     assert of_strides.scheduler is not None

@@ -1,5 +1,5 @@
-"""Layers with a sliding window, whose pages are released behind it: what a client sees of that, and
-how little room a request needs."""
+"""Layers with a sliding window that release pages behind it: the effect for clients, and how little
+memory a request needs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from tests.worker.scheduler.world import World
 pytestmark = pytest.mark.usefixtures("overlap")
 
 WINDOW, CHUNK = 10, 16
-KEPT = 4  # pages of 4 that a window of 10 is in, wherever it begins
+KEPT = 4  # pages of 4 tokens that a window of 10 can overlap
 
 
 def world(window_pages: int, *, pages: int = 200, **settings: Any) -> World:
@@ -31,7 +31,7 @@ def expected(prompt: Sequence[int], count: int) -> list[int]:
 
 
 def run_checked(made: World) -> int:
-    """Run to the end; the most window pages that were seen at a time."""
+    """Run to the end; returns the most window pages in use at a time."""
     most = 0
     while not made.scheduler.is_idle:
         made.step()
@@ -68,7 +68,7 @@ def test_the_next_turn_hits_all_whole_pages_though_most_are_released() -> None:
     made = world(window_pages=12)
     first, computed = list(range(50)), 0
     for turn in range(6):
-        made.send(f"{turn}", first, max_new_tokens=30 + turn)  # ends anywhere in a page
+        made.send(f"{turn}", first, max_new_tokens=30 + turn)  # ends at any position in a page
         made.run()
         assert made.tokens[f"{turn}"] == expected(first, 30 + turn)
         assert made.cached[f"{turn}"] == computed // 4 * 4
@@ -92,7 +92,7 @@ def test_a_prefix_whose_window_pages_were_needed_is_computed_again_and_then_hit(
 
 
 def test_a_prefix_is_hit_where_its_window_pages_are_left() -> None:
-    """Not at its end: from there, and in the middle of it, requests go different ways."""
+    """Not at its end, as requests diverge there and in its middle."""
     made = world(window_pages=100)
     made.send("first", range(60), max_new_tokens=1)
     made.run()
@@ -177,7 +177,7 @@ def test_stats_tell_what_running_requests_see_and_what_is_kept() -> None:
 
 
 def test_a_worker_whose_window_pool_is_taken_reports_that_it_is_full() -> None:
-    """However much room the other layers have, it can take nobody: that is its pressure."""
+    """It can accept no request, however much room the other layers have; this is its pressure."""
     made = world(window_pages=12, pages=400, new_token_ratio=0.01, watermark=0)
     for index in range(8):
         made.send(f"r{index}", [index], max_new_tokens=60)

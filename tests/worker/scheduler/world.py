@@ -1,5 +1,5 @@
-"""A scheduler on a model, the hash model by default, and its client: sends commands, collects what
-comes back."""
+"""A scheduler on a model, by default the hash model, and its client, which sends commands and
+collects events."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -51,7 +51,7 @@ class World:
         copy_rate: Rate | None = None,
         window: int = 0,
         window_pages: int = 0,
-        pools: Pools | None = None,  # instead of all these numbers of pages
+        pools: Pools | None = None,  # replaces these numbers of pages
         runner: ModelRunner | None = None,
         grammars: OutputGrammarCompiler | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -73,7 +73,7 @@ class World:
             window_pages=window_pages,
             host_pages=host_pages,
             host_window_pages=host_window_pages,
-            host_page_bytes=page_size,  # a byte a token
+            host_page_bytes=page_size,  # one byte per token
             copy_rate=copy_rate or Rate(),
         )
         self.batches: list[ForwardBatch] = []
@@ -134,7 +134,7 @@ class World:
         self.collect(self.scheduler.receive(command))
 
     def launch(self, batch: ForwardBatch) -> Step:
-        """The scheduler's model runner: records what it was asked to run."""
+        """The scheduler's model runner: records the batches."""
         self.batches.append(batch)
         self._check_tables(batch)
         return self._runner.launch(batch)
@@ -189,7 +189,7 @@ class World:
         holding = {
             id(req): req for req in [*scheduler.planner.prefilling, *scheduler.planner.running]
         }
-        if scheduler.in_flight:  # what ended while a step ran holds its pages until that is over
+        if scheduler.in_flight:  # requests that ended during a step hold their pages until its end
             launched = scheduler.in_flight
             reqs = [*launched.decodes, *(row.req for row in launched.rows)]
             holding |= {id(req): req for req in reqs if req.is_admitted}
@@ -225,7 +225,7 @@ class World:
                 assert np.array_equal(batch.window_table[index, :count], expected)
 
     def _check_host_windows(self, kept: WindowPages) -> None:
-        """Each window page of the host is free or belongs to one page that a prefix has there."""
+        """Each window page of the host is free or belongs to one host page of a prefix."""
         held = [node.host_pages for node in self.kv.cache.nodes() if node.host_pages is not None]
         pages = np.concatenate(held) if held else np.empty(0, dtype=np.int32)
         assert np.count_nonzero(kept.has(pages)) == np.count_nonzero(kept.window_of >= 0)
@@ -234,8 +234,8 @@ class World:
     def _check_window_pages(
         self, windows: WindowPages, sight: WindowSight, owned: list[int], holding: list[Req]
     ) -> None:
-        """Each window page is free or belongs to one page, which is not free; pinned is what
-        running requests see, and that is all there."""
+        """Each window page is free or belongs to one page in use. The pages that running requests
+        see are pinned and have window pages."""
         held = windows.window_of[owned]
         held = held[held >= 0]
         assert len(held) == np.count_nonzero(windows.window_of >= 0), "of a page that is free"

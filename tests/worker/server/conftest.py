@@ -1,4 +1,4 @@
-"""One worker on the stand-in scheduler for all tests that leave it as they found it."""
+"""One worker on the stand-in scheduler, shared by all tests that do not change its state."""
 
 from collections.abc import AsyncIterator, Iterator
 
@@ -11,7 +11,7 @@ from tests.worker.server.process.worker_process import WorkerProcess
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests against a worker's process are end-to-end tests, which nobody has to remember."""
+    """Marks tests that use a worker's process as end-to-end tests."""
     for item in items:
         if {"worker", "rich_worker"} & set(getattr(item, "fixturenames", ())):
             item.add_marker("e2e")
@@ -25,7 +25,7 @@ def worker() -> Iterator[WorkerProcess]:
 
 @pytest.fixture(scope="session")
 def rich_worker() -> Iterator[WorkerProcess]:
-    """One with everything on that is off by default, or that the shipped model does not show."""
+    """A worker with all features that are off by default or that the shipped model lacks."""
     with WorkerProcess.start(
         tool_call_parser="hermes",
         reasoning_parser="qwen3",

@@ -1,8 +1,9 @@
-"""A scheduler process without a model: says what the real one says, and fails when told to.
+"""A scheduler process without a model: sends the same events as the real one, and fails on request.
 
-Its output repeats the prompt, one token a step, with log-probabilities by `score`. A request's seed
-in thousands tells it to misbehave: `Trick`. So the choices of one request have the same trick. An
-embedding is `vector` of its prompt, and has the trick whose `trick_token` is its only one.
+Its output repeats the prompt, one token per step, with log-probabilities from `score`. A request's
+seed, in thousands, selects a misbehaviour, its `Trick`, so all choices of a request have the same
+trick. An embedding is `vector` of its prompt; its trick is the one whose `trick_token` is its only
+token.
 """
 
 import multiprocessing
@@ -40,13 +41,13 @@ from pando_worker.messages import (
 from pando_worker.settings import WorkerSettings
 
 CONTEXT = 256
-WAITING_OUTPUT, HOT_EVICTED = 12, 34  # what its Stats always say
+WAITING_OUTPUT, HOT_EVICTED = 12, 34  # constant values in its Stats
 LONG_LOAD = "long-load"  # a pool name that makes it load until it is killed
 BROKEN_LOAD = "broken-load"
 
 
 class Trick(IntEnum):
-    SLOW = 1000  # 20 ms a token
+    SLOW = 1000  # 20 ms per token
     QUEUED = 2000  # waits for ever
     BUSY = 3000  # rejected: the queue is full
     FAILS = 4000  # rejected after its second token
@@ -56,7 +57,7 @@ class Trick(IntEnum):
     SECOND_FAILS = 8000  # the choice with seed + 1 is rejected after its second token
     SHOWN = 9000  # rejected with the command as JSON for a message
     ANSWERS = 10000  # repeats a chat's last message, and ends with it
-    LOCKS = 11000  # stands still in a deadlock
+    LOCKS = 11000  # hangs in a deadlock
 
 
 def trick_of(sampling: SamplingParams) -> Trick | None:
@@ -71,13 +72,13 @@ def trick_token(trick: Trick) -> int:
 
 
 def score(token_id: int, top: int) -> TokenLogprob:
-    """A token's log-probability is its own matter here, and the likeliest are its neighbours."""
+    """A token's log-probability depends only on its id, and the likeliest are its neighbours."""
     ids = [token_id + i for i in range(top)]
     return TokenLogprob(-(1 + token_id % 5) / 4, ids, [-0.25 - i for i in range(top)])
 
 
 def vector(prompt: list[int]) -> list[float]:
-    """A prompt's embedding: of length 1, and each prompt's own."""
+    """A prompt's embedding: length 1, different for each prompt."""
     numbers = np.array([len(prompt), sum(prompt), prompt[0], prompt[-1] + 1], dtype=np.float64)
     return [float(number) for number in numbers / np.linalg.norm(numbers)]
 
@@ -93,8 +94,8 @@ class _Running:
 
 
 def _last_message(prompt: list[int]) -> int:
-    """Where the shipped template puts the text of the last message: the prompt ends with the token
-    that stands before every message's text."""
+    """Where the shipped template puts the last message's text: the prompt ends with the token that
+    precedes every message's text."""
     *before, opening = prompt
     return len(before) - before[::-1].index(opening)
 
@@ -123,7 +124,7 @@ def run_stand_in(
 
 
 def _parent_lives() -> bool:
-    """By the parent's sentinel: asking for its pid would miss a death before the first asking."""
+    """Uses the parent's sentinel; polling its pid would miss a death before the first poll."""
     parent = multiprocessing.parent_process()
     return parent is not None and parent.is_alive()
 
@@ -143,7 +144,7 @@ class _StandIn:
         self._events = events
         self._decoder = msgspec.msgpack.Decoder(Command)
         self._running: dict[str, _Running] = {}
-        self._embedding: dict[str, float] = {}  # those that never end but by their deadline
+        self._embedding: dict[str, float] = {}  # those that end only by their deadline
         self._seen: deque[list[int]] = deque(maxlen=64)
         self._prompt_tokens = self._cached_tokens = self._output_tokens = 0
         self._finished = self._aborted = 0

@@ -16,7 +16,7 @@ NUMBERS = {
 STATS = msgspec.convert(NUMBERS | {"batch_sizes": [5, 0, 2, 1, *[0] * 7]}, Stats)
 
 
-# What dashboards and alerts ask for, and the field that it is.
+# Names that dashboards and alerts use, and their fields.
 NAMES = {
     "running_requests": "running",
     "waiting_requests": "waiting",
@@ -52,7 +52,7 @@ NAMES = {
 
 
 def samples(metrics: Metrics) -> dict[str, float]:
-    """By name, with labels where there are any."""
+    """Values by name, including any labels."""
     lines = metrics.render().decode().splitlines()
     pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
     return {name: float(value) for name, value in pairs}

@@ -1,4 +1,4 @@
-"""Which pooling a model's files ask for, as sentence-transformers writes them."""
+"""The pooling mode in a model's files, as sentence-transformers writes them."""
 
 import json
 from pathlib import Path

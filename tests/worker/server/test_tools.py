@@ -1,7 +1,7 @@
-"""Tool calls and reasoning in chats, by OpenAI's own client.
+"""Tool calls and reasoning in chats, with OpenAI's own client.
 
-The stand-in answers with the last message's text, read as a model that writes calls as Hermes does
-and reasons as Qwen 3 does.
+The stand-in answers with the last message's text, parsed like a model that writes Hermes' calls and
+Qwen 3's reasoning.
 """
 
 import json

@@ -1,6 +1,7 @@
-"""Log-probabilities in OpenAI's forms, by OpenAI's own client, and in SGLang's.
+"""Log-probabilities in OpenAI's forms, with OpenAI's own client, and in SGLang's form.
 
-The stand-in scores a token by `score`, whatever its place, so each entry can be told from its id.
+The stand-in scores a token by `score`, independent of its position, so each entry follows from its
+id.
 """
 
 from itertools import chain

@@ -1,6 +1,6 @@
-"""Answers that go on at another worker: whatever had been sent, the whole is what one worker says.
+"""Answers that continue at another worker: the whole equals one worker's answer, wherever it broke.
 
-The real engine and the shipped model; a worker that lost nothing is the truth.
+With the real engine and the shipped model; an uninterrupted answer is the reference.
 """
 
 import asyncio
@@ -47,12 +47,12 @@ async def events(
 
 
 def ids_of(found: list[Event]) -> list[list[int]]:
-    """The token ids of each event that tells some."""
+    """The token ids of each event that has some."""
     return [c["token_ids"] for e in found for c in e.get("choices", ()) if "token_ids" in c]
 
 
 def said(found: list[Event]) -> dict[str, Any]:
-    """All that a client makes of a stream, but for what a worker invents."""
+    """Everything that a client reads from a stream, except ids that a worker invents."""
     whole: dict[str, Any] = {
         "text": "",
         "arguments": "",
@@ -129,7 +129,7 @@ async def test_an_answer_goes_on_from_any_of_its_tokens(
         assert said(found) == said(truth), f"after {len(ids)} tokens"
         assert headers["x-pando-resumed-tokens"] == str(len(ids))
 
-    # The last event's tokens are all there are: nobody goes on from these.
+    # The last event completes the output, so nothing continues from there.
     await asyncio.gather(*map(resumed, range(1, len(told))))
     assert len(told) > 5
     assert said(truth)["usage"][1] == sum(map(len, told))

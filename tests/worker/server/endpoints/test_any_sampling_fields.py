@@ -1,5 +1,6 @@
-"""Whatever a client writes into the sampling fields is refused, or runs: it never gets as far as to
-end the scheduler, which would cost everybody's requests."""
+"""Any values of the sampling fields are refused or run; none ends the scheduler, which would end
+all
+requests."""
 
 from typing import Any
 

@@ -28,7 +28,7 @@ async def ids_of(text: str) -> list[int]:
 
 
 async def rotations(count: int) -> list[str]:
-    """What the stand-in answers to TEXT under the trick ROTATED, one choice after the other."""
+    """The stand-in's answers to TEXT under the trick ROTATED, by choice."""
     ids = await ids_of(TEXT)
     return [TOKENIZER.decode(ids[i:] + ids[:i]) for i in range(count)]
 

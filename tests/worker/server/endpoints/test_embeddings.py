@@ -90,7 +90,7 @@ async def test_more_dimensions_than_the_config_has_are_refused_before_anything_r
 ) -> None:
     config = json.loads((MODEL / "config.json").read_text())
     body = body_of([BUSY], dimensions=config["hidden_size"] + 1)
-    status, error = await error_of(http, body)  # the scheduler would say that it is full
+    status, error = await error_of(http, body)  # the scheduler's error would be that it is full
     assert (status, error["param"]) == (400, "dimensions")
 
 
@@ -181,7 +181,7 @@ async def test_more_inputs_than_run_at_once_take_turns(client: openai.AsyncOpenA
 
 
 async def test_a_request_that_waits_too_long_gets_504(http: aiohttp.ClientSession) -> None:
-    # More than run at once: also those that were never sent are late.
+    # More than run at once: those that were not sent yet are also late.
     body = body_of([[QUEUED]] * 20)
     status, error = await error_of(http, body, headers={"x-request-timeout-ms": "50"})
     assert (status, error["code"]) == (504, "deadline_exceeded")
@@ -236,7 +236,7 @@ async def running(http: aiohttp.ClientSession, count: int) -> None:
 
 
 async def idle(http: aiohttp.ClientSession, *, aborted: float | None = None) -> None:
-    """Nothing runs, after so many requests were aborted."""
+    """Waits until nothing runs and `aborted` requests were aborted."""
     if aborted is not None:
 
         async def counted() -> bool:

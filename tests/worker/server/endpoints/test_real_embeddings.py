@@ -1,5 +1,5 @@
-"""Embeddings of the real engine, asked by OpenAI's client: they are transformers' hidden states,
-pooled and normalised, of a model that generates and of one that has no head."""
+"""Embeddings of the real engine, with OpenAI's client: they equal transformers' hidden states,
+pooled and normalised, for a model that generates and for one without a head."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ TEXTS = ["Return a new list of the names", "a", "Return a new list of the values
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[WorkerProcess]:
-    """The shipped model: it has a head, and its files say nothing of pooling. Prompts are cut into
+    """The shipped model: it has a head, and its files do not specify pooling. Prompts run in
     chunks."""
     with WorkerProcess.start(
         stand_in=False, threads=1, served_model_name=NAME, chunked_prefill_size=64
@@ -35,8 +35,8 @@ def engine() -> Iterator[WorkerProcess]:
 
 @pytest.fixture(scope="module")
 def base_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model of random weights as sentence-transformers publishes them: without a head, and with
-    the mean of all tokens for its embedding."""
+    """A model with random weights in the form of sentence-transformers: without a head, and with
+    the mean over all tokens as its embedding."""
     folder = tmp_path_factory.mktemp("model")
     save(byte_level(), folder)
     torch.manual_seed(0)
@@ -133,7 +133,7 @@ async def test_a_client_that_leaves_frees_its_pages(engine: WorkerProcess) -> No
             numbers = (pinned, "pando_worker_running_requests", "pando_worker_waiting_requests")
             return not any([await metric(http, name) for name in numbers])
 
-        await until(is_idle)  # what the metrics say of earlier requests is a moment old
+        await until(is_idle)  # metrics of earlier requests lag by a moment
         body = {"model": NAME, "input": inputs}
         waiting = asyncio.create_task(http.post("/v1/embeddings", json=body))
         await until(runs)
@@ -161,7 +161,7 @@ async def test_a_model_without_a_head_embeds_and_generates_nothing(base_model: P
 
 
 async def test_a_model_with_further_parts_says_so_and_generates(base_model: Path) -> None:
-    # Of the shipped model, with a list of parts that has one that is not computed here.
+    # The shipped model with a list of modules that includes an unsupported one.
     folder = base_model.parent / "with-dense"
     folder.mkdir()
     for file in MODEL.iterdir():

@@ -1,4 +1,4 @@
-"""Connections of clients that ask nothing, or read nothing: what they cost a worker and others."""
+"""Connections of clients that send nothing or read nothing: their cost for a worker and others."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ TEXT = "the function returns a list of the names " * 6
 
 @contextmanager
 def connected(worker: WorkerProcess, *, receive_bytes: int = 0) -> Iterator[socket.socket]:
-    """A client that says nothing by itself."""
+    """A client that sends nothing by itself."""
     where = urlsplit(worker.url)
     client = socket.socket()
     if receive_bytes:  # the system doubles it
@@ -36,8 +36,8 @@ def connected(worker: WorkerProcess, *, receive_bytes: int = 0) -> Iterator[sock
 
 
 def stream(seed: int) -> dict[str, Any]:
-    """A long one: each event has all log-probabilities so far, 10 MB together. The system takes
-    two of them before the worker notices that the client reads nothing."""
+    """A long stream: each event has all log-probabilities so far, 10 MB in total. The system
+    buffers two of them before the worker notices that the client reads nothing."""
     return {
         "text": TEXT,
         "stream": True,
@@ -144,7 +144,7 @@ async def test_a_client_that_reads_nothing_is_cut_off_and_its_request_ends() -> 
 
                 await until(cut)
         worker.logged("cut connections whose clients read nothing of their answers for 1 s")
-    assert text.endswith("data: [DONE]\n\n"), "another client's takes as long, and is read"
+    assert text.endswith("data: [DONE]\n\n"), "another client's stream takes as long, and is read"
 
 
 async def test_what_a_client_that_reads_nothing_keeps_waiting_is_bounded() -> None:

@@ -1,4 +1,4 @@
-"""Workers where the system is not as at home: users without a name, folders that cannot be used."""
+"""Workers on unusual systems: users without a name, folders that cannot be used."""
 
 import os
 import shutil
@@ -15,8 +15,8 @@ from pando_worker.server.front.startup import CannotStartError
 from pando_worker.server.process.socket_folder import PREFIX, socket_folder
 from tests.worker.server.process.worker_process import MODEL_NAME, WorkerProcess
 
-# Nobody has this id. The capability lets the process read Python, wherever it lies, and write
-# nothing.
+# No user has this id. The capability lets the process read Python, wherever it is installed, and
+# write nothing.
 NOBODY = (
     *("setpriv", "--reuid=54321", "--regid=54321", "--clear-groups"),
     *("--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search"),

@@ -1,6 +1,6 @@
-"""From a request's fields to a grammar: which outputs fit, and which requests are refused.
+"""Grammars from a request's fields: which outputs fit, and which requests are refused.
 
-Whether a text fits is asked of the compiled grammar, byte by byte.
+The compiled grammar decides, byte by byte, whether a text fits.
 """
 
 import json
@@ -23,7 +23,7 @@ BYTES = LLTokenizer("byte")
 
 
 def fits(grammar: str | None, text: str) -> bool:
-    """Whether the text is a whole output that the grammar allows."""
+    """Whether the grammar allows the text as a complete output."""
     assert grammar is not None
     matcher = LLMatcher(BYTES, grammar)
     assert not matcher.is_error(), matcher.get_error()
@@ -145,7 +145,7 @@ TOOLS = [function("weather", REFERRING, strict=True), function("weathers"), func
 
 
 def xml_call(name: str, arguments: dict[str, Any]) -> str:
-    """As Qwen3-Coder's chat template writes it."""
+    """A call in the form of Qwen3-Coder's chat template."""
     values = {k: v if isinstance(v, str) else json.dumps(v) for k, v in arguments.items()}
     parameters = "".join(f"<parameter={k}>\n{v}\n</parameter>\n" for k, v in values.items())
     return f"<tool_call>\n<function={name}>\n{parameters}</function>\n</tool_call>"

@@ -1,4 +1,4 @@
-"""GBNF grammars become grammars that take the same texts."""
+"""GBNF grammars become grammars that accept the same texts."""
 
 import re
 import time

@@ -1,4 +1,4 @@
-"""What the scheduler is told of a request: the stand-in shows the command that it got."""
+"""The commands that the scheduler gets: the stand-in answers with the command."""
 
 import json
 from base64 import b64decode

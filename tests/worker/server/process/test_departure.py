@@ -1,4 +1,4 @@
-"""A worker that is ended from outside stays for its cache, no longer than somebody takes it."""
+"""A worker that is shut down waits for the hand-off of its cache, but not longer."""
 
 import asyncio
 import signal
@@ -25,13 +25,13 @@ async def marks(valkey_url: str) -> AsyncIterator[Marks]:
 
 
 async def hand_off(marks: Marks) -> None:
-    """As the operator does when it sees that the pod ends."""
+    """Like the operator when it sees that the pod ends."""
     await marks.set(MarkKind.HAND_OFF, "one", lasts_ms=FOR_EVER_MS, budget_tokens=10)
     await marks.set(MarkKind.DRAIN, "one", lasts_ms=FOR_EVER_MS)
 
 
 async def done(marks: Marks) -> None:
-    """As a router does."""
+    """Like a router."""
     (mark,) = [mark for mark in await marks.all() if mark.kind is MarkKind.HAND_OFF]
     claimed = await marks.claim(mark, "router")
     assert claimed is not None

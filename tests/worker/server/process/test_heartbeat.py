@@ -1,4 +1,4 @@
-"""Heartbeats of a worker as the fleet's registry reads them from a real server."""
+"""A worker's heartbeats, read by the fleet's registry from a real server."""
 
 import asyncio
 import dataclasses
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.e2e
 
 
 class Fleet:
-    """What the registry says of the one worker."""
+    """The registry's view of the one worker."""
 
     def __init__(self, registry: Registry, pool: str) -> None:
         self._registry = registry

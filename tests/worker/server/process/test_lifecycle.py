@@ -1,4 +1,4 @@
-"""Starting, draining and dying, each in a worker of its own."""
+"""Starting, draining and dying, each with a separate worker."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The API on the real scheduler and the shipped model: what only the whole engine can show."""
+"""The API on the real scheduler and the shipped model: behaviour that only the whole engine has."""
 
 import json
 import re
@@ -43,7 +43,7 @@ def reference() -> Any:
 async def test_logprobs_equal_those_of_transformers(
     client: openai.AsyncOpenAI, engine: WorkerProcess, reference: Any
 ) -> None:
-    for _ in range(2):  # the second one could be answered from the cache
+    for _ in range(2):  # the second one may use the cache
         done = await client.completions.create(
             model=MODEL_NAME, prompt=PROMPT, max_tokens=12, temperature=0, logprobs=3, echo=True
         )

@@ -1,6 +1,6 @@
-"""A worker's process with other settings than the default ones: what is seen of them from outside.
+"""A worker's process with settings other than the defaults, observed from outside.
 
-What each does is shown by tests of its own; here, that it comes to where it is needed.
+Other tests cover what each setting does; these show that it reaches its place.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ def sequential(traces: Path) -> Iterator[WorkerProcess]:
 
 
 async def generate(worker: WorkerProcess, prompt: Sequence[int], **sampling: Any) -> list[int]:
-    """Of each choice, the prompt tokens that it found cached."""
+    """The cached prompt tokens of each choice."""
     sampling = {"max_new_tokens": 1, "ignore_eos": True, "n": 1} | sampling
     body = {"input_ids": list(prompt), "sampling_params": sampling}
     async with (
@@ -125,7 +125,7 @@ async def test_the_model_runs_through_transformers_where_that_is_asked_for(
 
 
 async def test_the_oldest_prefix_is_evicted_first(sequential: WorkerProcess) -> None:
-    """With 12 pages of 8 tokens; by use, the one that was hit would stay."""
+    """With 12 pages of 8 tokens. An order by use would keep the one that was hit."""
     async with (
         aiohttp.ClientSession(sequential.url) as http,
         http.post("/flush_cache") as answer,
@@ -142,7 +142,7 @@ async def test_the_oldest_prefix_is_evicted_first(sequential: WorkerProcess) -> 
 async def test_a_profile_shows_the_model_in_the_thread_that_runs_it(
     request: pytest.FixtureRequest, traces: Path, name: str
 ) -> None:
-    """With overlap it has one of its own; otherwise the scheduler's, the process's first."""
+    """With overlap it has its own thread; otherwise it runs in the scheduler's, the main thread."""
     worker: WorkerProcess = request.getfixturevalue(name)
     await generate(worker, [7, 8, 9], max_new_tokens=90)
     await asyncio.to_thread(worker.logged, "profile of 50 steps")

@@ -1,4 +1,4 @@
-"""An engine that stands still: what the worker says of it, to whom, and when it gives up."""
+"""A stalled engine: what the worker reports, to whom, and when it gives up."""
 
 import asyncio
 import json
@@ -56,7 +56,7 @@ async def test_a_stalled_worker_says_so_and_is_ready_again_when_its_engine_speak
 
 @pytest.mark.e2e
 async def test_a_stalled_worker_forgets_requests_whose_clients_leave() -> None:
-    """What was aborted meanwhile is over as soon as the engine works again."""
+    """Requests aborted during the stall end as soon as the engine works again."""
     with WorkerProcess.start() as worker:
         async with aiohttp.ClientSession(worker.url) as http:
             queued = {"text": "x", "stream": True, "sampling_params": {"seed": Trick.QUEUED}}

@@ -1,4 +1,4 @@
-"""What a worker calls itself in the fleet."""
+"""A worker's name and address in the fleet."""
 
 import socket
 

@@ -1,6 +1,6 @@
-"""A worker in a process of its own, with the stand-in for its scheduler.
+"""A worker in a separate process, with the stand-in as its scheduler.
 
-`with WorkerProcess.start(...)` waits until it is ready; leaving ends it, whatever happened.
+`with WorkerProcess.start(...)` waits until it is ready, and always ends it.
 """
 
 import asyncio
@@ -46,9 +46,9 @@ class WorkerProcess:
         env: Mapping[str, str] | None = None,
         **settings: object,
     ) -> Iterator["WorkerProcess"]:
-        """Started, and ready to generate unless told not to wait for that; with the stand-in for
-        the scheduler, or the real one. `before` runs in the process first; `under` is a command
-        that starts it; `env` is all of its environment."""
+        """A started worker, by default ready to generate, with the stand-in or the real scheduler.
+        `before` runs in the process first; `under` is a command that starts it; `env` is its whole
+        environment."""
         options = {"model": str(MODEL), "port": 0, **settings}
         scheduler = ["stand-in"] if stand_in else []
         process = subprocess.Popen(
@@ -76,7 +76,7 @@ class WorkerProcess:
             worker._reader.join()
 
     def logged(self, pattern: str) -> re.Match[str]:
-        """The first log line with the pattern, once it is there. Fails when the worker ends."""
+        """Waits for the first log line with the pattern. Fails if the worker ends."""
 
         def found() -> re.Match[str] | None:
             return next(filter(None, (re.search(pattern, line) for line in self._log)), None)
@@ -96,7 +96,7 @@ class WorkerProcess:
         return found
 
     def scheduler(self) -> psutil.Process:
-        """Forked, so the only child."""
+        """The scheduler's process; it is forked, so it is the only child."""
         [found] = psutil.Process(self.process.pid).children()
         return found
 
@@ -132,7 +132,7 @@ async def metric(http: aiohttp.ClientSession, name: str, labels: str = "") -> fl
 
 
 async def until(condition: Callable[[], Awaitable[bool]], *, within_s: float = PATIENCE_S) -> None:
-    """Asks until the condition holds; fails when it does not in time."""
+    """Polls until the condition holds; fails if it does not in time."""
     async with asyncio.timeout(within_s):
         for pause in pauses():
             if await condition():

@@ -1,4 +1,4 @@
-"""Incremental detokenization against the tokenizer library's decode of the whole."""
+"""Incremental detokenization, compared with the tokenizer library's decode of the whole text."""
 
 import pytest
 from hypothesis import given
@@ -32,7 +32,7 @@ def test_sentencepiece_output_continues_its_prompt(prompt: str, output: str) -> 
     prompt_ids = SENTENCEPIECE.encode("a" + prompt).ids
     all_ids = SENTENCEPIECE.encode("a" + prompt + output).ids
     if all_ids[: len(prompt_ids)] != prompt_ids:
-        return  # the border fell into a token
+        return  # the border is within a token
     pieces = stream(VOCABULARY["sentencepiece"], all_ids[len(prompt_ids) :])
     whole = SENTENCEPIECE.decode(all_ids)
     assert SENTENCEPIECE.decode(prompt_ids) + "".join(pieces) == whole

@@ -1,4 +1,4 @@
-"""What a start needs of a tokenizer, kept between starts."""
+"""The parts of a tokenizer that a start needs, kept between starts."""
 
 import os
 import subprocess

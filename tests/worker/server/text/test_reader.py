@@ -1,4 +1,4 @@
-"""Text and scored tokens of an output, however its tokens arrive together and stop strings fall."""
+"""Text and scored tokens of an output, for any grouping of tokens and place of stop strings."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +16,7 @@ texts = st.text("ab🙂é ", min_size=1, max_size=12)
 
 
 def outputs(token_ids: list[int], cuts: list[int], finish: FinishReason) -> list[Output]:
-    """The tokens in parts that end at these places, each token scored by its place."""
+    """The tokens in parts that end at these positions, each token scored by its position."""
     ends = sorted({cut % len(token_ids) for cut in cuts} | {len(token_ids)})
     parts = []
     for start, end in zip([0, *ends], ends, strict=False):

@@ -1,4 +1,4 @@
-"""Stop strings against a search of the whole text, whatever the pieces it arrives in."""
+"""Stop strings compared with a search of the whole text, for any pieces."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +10,7 @@ stop_lists = st.lists(st.text("abc", min_size=1, max_size=5), max_size=4)
 
 
 def first_stop(text: str, stops: list[str]) -> tuple[int, str] | None:
-    """Where the text ends with the first complete stop string, by trying every end."""
+    """The first position where the text ends with a stop string, by trying every one."""
     for end in range(1, len(text) + 1):
         complete = [stop for stop in stops if text[:end].endswith(stop)]
         if complete:

@@ -1,4 +1,4 @@
-"""The tokenizer loaded without torch against transformers' own choice of class for the model."""
+"""The tokenizer loaded without torch, compared with the class that transformers chooses."""
 
 import asyncio
 import json
@@ -123,7 +123,7 @@ async def test_a_text_far_longer_than_the_context_is_refused_by_its_beginning() 
 
 def test_a_refusal_names_no_more_characters_than_there_are() -> None:
     text = "x" * (PIECE_CHARS + 10)
-    room = Room((len(text) - 1) // 2, None, "prompt")  # a token a character: the last piece decides
+    room = Room((len(text) - 1) // 2, None, "prompt")  # one token per character
     with pytest.raises(ApiError, match=f"the first {len(text)} characters alone"):
         refuse_far_too_long(text, room, lambda part: [0] * len(part))
 
@@ -136,7 +136,7 @@ async def test_a_conversation_far_longer_than_the_context_is_refused(tmp_path: P
 
 
 async def test_a_long_text_of_few_tokens_is_not_refused(tmp_path: Path) -> None:
-    """One token of any run of characters that it does not know."""
+    """Any run of unknown characters is one token."""
     tokenizer = WordLevel(vocab={"<unk>": 0, "a": 1}, unk_token="<unk>")
     ours = PlainTokenizer(tokenizer)
     ours.pre_tokenizer = pre_tokenizers.WhitespaceSplit()

@@ -1,4 +1,4 @@
-"""Two tiny tokenizers of the field's two families, built here and saved as a model has them."""
+"""Two tiny tokenizers, byte-level and SentencePiece, built here and saved like a model's."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ SPECIAL = ["<s>", "</s>", "<unk>"]
 
 
 def byte_level() -> Tokenizer:
-    """As GPT-2, Llama 3 and Qwen have it: every byte is a character of its own alphabet."""
+    """Like GPT-2, Llama 3 and Qwen: every byte is a character of an alphabet."""
     tokenizer = Tokenizer(BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -27,7 +27,7 @@ def byte_level() -> Tokenizer:
 
 
 def sentencepiece() -> Tokenizer:
-    """As Llama 2 and Gemma have it: spaces are ▁, and rare characters fall back to bytes."""
+    """Like Llama 2 and Gemma: spaces are ▁, and rare characters fall back to bytes."""
     words = sorted({char for text in CORPUS[:1] for char in text.replace(" ", "▁")})
     vocab = {token: i for i, token in enumerate(SPECIAL)}
     vocab |= {f"<0x{byte:02X}>": len(vocab) + byte for byte in range(256)}
