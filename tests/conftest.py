@@ -1,4 +1,4 @@
-"""What all tests share: real servers of Redis and Valkey, and the order that `-n 4` keeps."""
+"""Shared by all tests: real Redis and Valkey servers, and the grouping for `-n 4`."""
 
 import gc
 import logging
@@ -15,13 +15,13 @@ from tests.durations import Durations, slow
 from tests.examples import QUICK
 from tests.fleet.redis_server import REDIS, VALKEY, RedisServer
 
-# Torch reads it when it is imported, here and in each process that a test starts: the models here
-# are tiny, so threads would only wait for each other.
+# Torch reads it on import, here and in each process that a test starts. The tests' models are tiny,
+# so threads would only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 settings.load_profile(QUICK)
 
-# Shared fixtures that each process of pytest may have for itself: they cost little.
+# Shared fixtures that are cheap, so that each pytest process may have its own.
 _EACH_PROCESS = frozenset({"valkey_server", "redis_server", "crds", "reference_of", "gpu"})
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
@@ -35,7 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    runs_for_another = hasattr(config, "workerinput")  # as one of xdist's processes
+    runs_for_another = hasattr(config, "workerinput")  # one of xdist's processes
     if (cache := _cache(config)) and not runs_for_another and not config.option.quick:
         config.pluginmanager.register(Durations(cache))
 
@@ -54,7 +54,7 @@ def pytest_collection_finish() -> None:
 
 
 class WithFields(logging.Formatter):
-    """Log lines of a failed test, with the fields that Pando gives beside the message."""
+    """Log lines of a failed test, including the fields that Pando adds to the message."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields = {name: value for name, value in vars(record).items() if name not in _STANDARD}
@@ -63,8 +63,9 @@ class WithFields(logging.Formatter):
 
 @pytest.fixture(autouse=True)
 def _signals_as_before() -> Iterator[None]:
-    """A command that a test runs in this process leaves its signals blocked and ignored, as it is
-    about to end. Processes that later tests start would inherit that, and not end when told to."""
+    """Restores the signals: a command that a test runs in this process leaves them blocked and
+    ignored, as it is about to end. Processes of later tests would inherit that and not end on a
+    signal."""
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [])
     handlers = {number: signal.getsignal(number) for number in _END_SIGNALS}
     yield
@@ -76,8 +77,8 @@ def _signals_as_before() -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests that share a fleet, a reference or the like run in one process, so that it is made once
-    however many processes there are (`--dist loadgroup`)."""
+    """Groups tests that share a fleet, a reference or the like into one process, so that it is
+    created once for any number of processes (`--dist loadgroup`)."""
     if config.option.quick and (cache := _cache(config)):
         left_out = slow(cache)
         config.hook.pytest_deselected(items=[one for one in items if one.nodeid in left_out])
@@ -88,17 +89,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _cache(config: pytest.Config) -> pytest.Cache | None:
-    """None where pytest runs without one (`-p no:cacheprovider`)."""
+    """pytest's cache; None without one (`-p no:cacheprovider`)."""
     return getattr(config, "cache", None)
 
 
 def _shared(item: pytest.Function) -> str:
-    """The widest fixture that the test shares with others, by its place, name and parameter."""
+    """The widest fixture that the test shares with others: its place, name and parameter."""
     shared = [
         (definitions[-1].scope == "session", definitions[-1].baseid, name)
         for name, definitions in item._fixtureinfo.name2fixturedefs.items()
         if definitions[-1].scope in ("session", "module")
-        and definitions[-1].baseid  # else it is a plugin's
+        and definitions[-1].baseid  # else a plugin's
         and name not in _EACH_PROCESS
     ]
     if not shared:
@@ -139,14 +140,14 @@ def redis_url(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def start_valkey() -> Iterator[Callable[..., RedisServer]]:
-    """Starts Valkey servers that the test may stop; takes RedisServer's options."""
+    """Starts Valkey servers that the test may stop; accepts RedisServer's options."""
     with _starting(VALKEY) as start:
         yield start
 
 
 @pytest.fixture(params=[VALKEY, REDIS], ids=["valkey", "redis"])
 def start_server(request: pytest.FixtureRequest) -> Iterator[Callable[..., RedisServer]]:
-    """As `start_valkey`: the test runs once on Valkey 9.1 and once on Redis 6.2."""
+    """Like `start_valkey`, but the test runs once on Valkey 9.1 and once on Redis 6.2."""
     with _starting(request.param) as start:
         yield start
 

@@ -1,17 +1,17 @@
-"""Which tests took long when they last ran, kept in pytest's cache: `--quick` leaves them out."""
+"""Keeps in pytest's cache which tests were slow in their last run; `--quick` skips them."""
 
 from pathlib import Path
 
 import pytest
 
 QUICK_S = 0.3
-"""Of the test's own code. What its fixtures took counts for nobody: they may be shared."""
+"""Limit for the test's own code. Fixtures do not count, as they may be shared."""
 SLOW = "pando/slow"
 
 
 class Durations:
-    """Notes at the end of a run which of its tests took long. Registered in the process that
-    reports, which with xdist is not one of those that run tests."""
+    """Records a run's slow tests at its end. Registered in the reporting process, which with xdist
+    runs no tests."""
 
     def __init__(self, cache: pytest.Cache) -> None:
         self._cache = cache
@@ -30,7 +30,7 @@ class Durations:
 
 
 def slow(cache: pytest.Cache) -> frozenset[str]:
-    """The ids of the tests that took longer than `QUICK_S` when they last ran."""
+    """The ids of tests that took longer than `QUICK_S` in their last run."""
     return frozenset(cache.get(SLOW, ()))
 
 

@@ -1,4 +1,4 @@
-"""`--quick` leaves out what a run before it found slow, and nothing else."""
+"""`--quick` skips exactly the tests that an earlier run found slow."""
 
 import json
 import subprocess

@@ -1,5 +1,5 @@
-"""Waiting for what another process does: by condition, with a bound, never for a fixed time; and
-looking at processes that may end meanwhile."""
+"""Waits for another process by condition, with a bound, never for a fixed time; and reads processes
+that may end meanwhile."""
 
 import asyncio
 import time
@@ -24,7 +24,7 @@ def pauses(at_least_s: float = 0.005, at_most_s: float = 0.1) -> Iterator[float]
 
 
 def until(condition: Callable[[], Value], what: str, seconds: float = PATIENCE_S) -> Value:
-    """What the condition returns once it is true; fails with `what` after `seconds`."""
+    """Waits until the condition returns a true value, and returns it; fails after `seconds`."""
     deadline = time.monotonic() + seconds
     for pause in pauses():
         if value := condition():
@@ -38,14 +38,14 @@ def until(condition: Callable[[], Value], what: str, seconds: float = PATIENCE_S
 async def until_async(
     condition: Callable[[], Value], what: str, seconds: float = PATIENCE_S
 ) -> Value:
-    """The same for a test with an event loop of its own, which goes on meanwhile."""
+    """The same for a test in an event loop, which keeps running."""
     return await asyncio.to_thread(until, condition, what, seconds)
 
 
 def read_each(
     processes: Iterable[psutil.Process], read: Callable[[psutil.Process], Value]
 ) -> list[tuple[psutil.Process, Value]]:
-    """What `read` finds of each process; those that end before they are read are left out."""
+    """The result of `read` for each process, without those that end before they are read."""
     found = []
     for process in processes:
         with suppress(psutil.NoSuchProcess):  # a zombie is one, too
@@ -58,7 +58,7 @@ def command_of(process: psutil.Process) -> str:
 
 
 def is_running(pid: int) -> bool:
-    """Whether the process lives; one that ended and waits for its parent does not."""
+    """Whether the process is alive; a zombie is not."""
     try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

@@ -1,4 +1,4 @@
-"""The GPU benchmark on the CPU: its arithmetic, and a dry run of all its parts."""
+"""The GPU benchmark on the CPU: its arithmetic, and a dry run of all parts."""
 
 from pathlib import Path
 
@@ -29,11 +29,11 @@ def test_a_large_batch_reads_every_matrix_but_the_embedding(shape: Shape, tmp_pa
 
 def test_known_sizes_come_out() -> None:
     llama, qwen = SHAPES["llama-3-8b"], SHAPES["qwen3-30b-a3b"]
-    assert llama.weights_read(1) == pytest.approx(7.5e9, rel=0.01)  # 8.03 less the embedding
+    assert llama.weights_read(1) == pytest.approx(7.5e9, rel=0.01)  # 8.03 without the embedding
     assert qwen.weights_read(10**6) == pytest.approx(30.2e9, rel=0.01)
-    assert qwen.weights_read(1) == pytest.approx(3.0e9, rel=0.05)  # what its name says is active
+    assert qwen.weights_read(1) == pytest.approx(3.0e9, rel=0.05)  # active, by its name
     assert llama.cell_values * 2 == 128 * 1024  # bytes of a token in bfloat16
-    # Two for each weight and token, and a little for the scores of short contexts.
+    # Two per weight and token, plus a little for the scores of short contexts.
     assert llama.prefill_flops(1000, 1) == pytest.approx(2 * 6.98e9 * 1000, rel=0.01)
 
 

@@ -1,4 +1,4 @@
-"""A benchmark says what it measures before it begins."""
+"""Every benchmark's --help says what it measures, without starting it."""
 
 import re
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PARSED = re.compile(r"argparse|click")
-SERVERS = {"bench/routing/bare.py"}  # a part of a benchmark, with a process of its own
+SERVERS = {"bench/routing/bare.py"}  # a part of a benchmark that runs as a separate process
 
 
 def programs() -> dict[str, str]:
@@ -32,4 +32,4 @@ def test_help_is_shown_and_nothing_starts(name: str) -> None:
     ended = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
     assert ended.stdout.startswith("usage: ")
     assert "Run: python -m" in ended.stdout or f"python -m bench.{name}" in ended.stdout
-    assert len(ended.stdout.splitlines()) < 30, "no result stands behind the help"
+    assert len(ended.stdout.splitlines()) < 30, "no result follows the help"

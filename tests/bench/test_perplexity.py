@@ -1,4 +1,4 @@
-"""What integers cost a real model on a text."""
+"""The cost of integer weights in a real model's perplexity."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The load generator measures what a server with known timings did."""
+"""The load generator's measurements of a server with known timings."""
 
 import pytest
 
@@ -10,8 +10,8 @@ from bench.serving.statistics import summarize
 from bench.serving.workloads import Session, Turn
 from tests.bench.timed_server import Plan, TimedServer, timed_server
 
-# Client and server share one event loop, so a time differs by what a turn of the loop takes: mostly
-# a millisecond, but the machine may be busy.
+# Client and server share an event loop, so times differ by a turn of the loop: usually a
+# millisecond, but more on a busy machine.
 CLOSE_S = 0.06
 
 

@@ -1,4 +1,4 @@
-"""`python -m bench.serve` as it is run: JSON, table, exit code."""
+"""`python -m bench.serve` as a command: JSON, table, exit code."""
 
 import asyncio
 import sys
@@ -38,7 +38,7 @@ async def test_a_run_ends_with_a_table_and_its_json(tmp_path: Path) -> None:
     assert "TTFT" in output and "15 of 15 succeeded" in output
     assert (result.model, result.report.requests, result.report.good_share) == ("timed", 15, 1.0)
     assert result.requests is not None and len(result.requests) == 15
-    # Two to calibrate, four sessions of three to warm up; none of them is measured.
+    # Two to calibrate, and four sessions of three to warm up, which are not measured.
     assert len(server.bodies) == 2 + 12 + 15
 
 

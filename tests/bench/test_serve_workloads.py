@@ -1,4 +1,4 @@
-"""What the load generator sends and when: lengths, shared prefixes, pace; the same for a seed."""
+"""The load generator's requests: lengths, shared prefixes and pace, determined by a seed."""
 
 import gzip
 import itertools
@@ -38,7 +38,7 @@ def first(sessions: Iterator[Session], count: int) -> list[Session]:
 
 
 def shared_words(a: str, b: str) -> int:
-    """How many words both begin with; beyond what is meant to be shared, one may be equal."""
+    """How many leading words are equal; one more than intended may be equal by chance."""
     pairs = zip(a.split(), b.split(), strict=False)
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 

@@ -1,4 +1,4 @@
-"""A real HTTP server with known timings, and a record of when it wrote what."""
+"""A real HTTP server with known timings that records when it wrote each token."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ class Plan:
     error_after: int | None = None  # an error event instead of this token
     cut_after: int | None = None  # the connection is closed instead of this token
     usage: bool = True
-    prompt_tokens: int | None = None  # whatever the prompt
+    prompt_tokens: int | None = None  # for any prompt
 
 
 @dataclass
@@ -87,7 +87,7 @@ class TimedServer:
         return response
 
     def _usage(self, body: dict[str, Any]) -> dict[str, Any]:
-        """A word is two tokens, and the chat template has seven of its own."""
+        """A word is two tokens, and the chat template adds seven."""
         texts = [m["content"] for m in body["messages"]] if "messages" in body else [body["prompt"]]
         counted = 2 * len(" ".join(texts).split()) + 7 * ("messages" in body)
         usage: dict[str, Any] = {
@@ -104,7 +104,7 @@ async def _event(response: web.StreamResponse, value: dict[str, Any]) -> None:
 
 
 async def _until(at: float) -> None:
-    """The server's timing, not a test that waits."""
+    """Sleeps for the server's timing; no test waits by it."""
     if (wait := at - time.perf_counter()) > 0:
         await asyncio.sleep(wait)
 

@@ -1,4 +1,4 @@
-"""What log lines look like, in a process of their own since configuring is for a whole process."""
+"""The form of log lines, each test in its own process, as logging is configured per process."""
 
 import json
 import pickle

@@ -1,4 +1,4 @@
-"""The `pando` command as a whole: what it imports, so that it is quick and needs no torch."""
+"""The whole `pando` command: its imports, so that it is quick and needs no torch."""
 
 import subprocess
 import sys
@@ -9,7 +9,7 @@ HEAVY = {"torch", "transformers", "numpy"}
 
 
 def modules_after(script: str) -> set[str]:
-    """The modules that are loaded in a fresh Python once the script has run."""
+    """The modules that a new Python has loaded after the script."""
     result = subprocess.run(
         [sys.executable, "-c", f"import sys\n{script}\nprint('MODULES', *sys.modules)"],
         capture_output=True,

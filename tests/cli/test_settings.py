@@ -1,5 +1,5 @@
-"""How settings reach a component: flags over variables over the YAML file over defaults, and one
-clear line for whatever is wrong.
+"""How settings reach a component: flags over variables over the YAML file over defaults, with a
+one-line error for anything wrong.
 """
 
 import os
@@ -33,7 +33,7 @@ def assert_refused(capsys: Capture, arguments: list[str], *fragments: str) -> No
 
 
 def help_of(capsys: Capture, command: str) -> str:
-    """The help text as one line, however it is wrapped."""
+    """The help text as one line, without its wrapping."""
     main([command, "--help"])
     return " ".join(capsys.readouterr().out.split())
 

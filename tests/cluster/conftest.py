@@ -1,7 +1,7 @@
-"""Tests against the cluster that KUBECONFIG names, with images that it has: `make test-cluster`.
+"""Tests on the cluster that KUBECONFIG names, with images that it has: `make test-cluster`.
 
-One release in a namespace of its own serves them all, in the order below; at the end stands what
-became of every stream that was sent.
+All tests share one release in its own namespace and run in the order below. A table at the end
+shows the outcome of every stream.
 """
 
 import os
@@ -20,7 +20,7 @@ COUNTS = pytest.StashKey[list[tuple[str, Counts]]]()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What the release goes through comes in this order; without a cluster all is skipped."""
+    """Orders the tests by the release's life; without a cluster skips them all."""
     here = [item for item in items if item.path.parent == Path(__file__).parent]
     for item in here:
         item.add_marker(pytest.mark.cluster)
@@ -54,7 +54,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 class Tally:
-    """Where a test puts its counts, for the table at the end."""
+    """Collects the tests' counts for the table at the end."""
 
     def __init__(self, rows: list[tuple[str, Counts]]) -> None:
         self._rows = rows
@@ -70,13 +70,13 @@ def tally(pytestconfig: pytest.Config) -> Tally:
 
 
 KEEP = bool(os.environ.get("PANDO_TEST_KEEP"))
-"""While tests are written: what is there stays, and is taken up again by the next session."""
+"""For writing tests: keep the release, and let the next session use it again."""
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    """A namespace that goes with the session. It has the same name each time, as the definition of
-    WorkerPools stays when a release goes, and only its own namespace may have it again."""
+    """A namespace that is deleted with the session. It always has the same name: the definition of
+    WorkerPools outlives a release, and only a release in the same namespace may take it over."""
     cluster = Cluster("pando-test")
     path = f"/api/v1/namespaces/{cluster.namespace}"
     if not KEEP:
@@ -91,7 +91,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def release(cluster: Cluster) -> Iterator[Release]:
-    """The chart with one pool, which is ready."""
+    """The chart with one ready pool."""
     release = Release(cluster.namespace)
     release.install(values({POOL: CHAT_POOL}))
     wait_until(
@@ -115,7 +115,7 @@ def load_pod(cluster: Cluster, release: Release) -> Iterator[LoadPod]:
 
 @pytest.fixture
 def load(load_pod: LoadPod) -> Iterator[LoadPod]:
-    """Without clients, which end with the test."""
+    """The load pod without clients; a test's clients end with the test."""
     yield load_pod
     if load_pod.is_there():
         load_pod.set(0)

@@ -1,4 +1,4 @@
-"""A Kubernetes cluster as the tests see it: the API server's JSON, and waiting for what it says."""
+"""A Kubernetes cluster for the tests: the API server's JSON, and waiting for conditions."""
 
 import json
 import time
@@ -17,7 +17,7 @@ MERGE = "application/merge-patch+json"
 
 
 class ApiError(Exception):
-    """The API server's refusal; `body` is what it said."""
+    """The API server's refusal; `body` is its answer."""
 
     def __init__(self, method: str, path: str, status: int, body: str) -> None:
         super().__init__(f"{method} {path}: {status} {body[:2000]}")
@@ -63,7 +63,7 @@ class Cluster:
         return _object(self.call("GET", path, query=query))
 
     def find(self, path: str) -> Object | None:
-        """None where there is no such object."""
+        """The object, or None if it does not exist."""
         try:
             return self.get(path)
         except ApiError as error:
@@ -93,22 +93,22 @@ class Cluster:
         other.client.set_default_header("Impersonate-User", user)
         return other
 
-    # What the tests look at, by its own name.
+    # Objects that the tests use often.
 
     def pods(self, selector: str) -> list[Object]:
         return self.items("/api/v1/namespaces/{namespace}/pods", labelSelector=selector)
 
     def staying(self, selector: str) -> list[Object]:
-        """Pods that are not on their way out: a node may take long to clean up after one, that of
-        Kubernetes 1.20 more than a minute after its processes ended (kubernetes#97288)."""
+        """Pods that are not being deleted. A node may be slow to clean up a deleted one; Kubernetes
+        1.20 takes more than a minute after its processes ended (kubernetes#97288)."""
         return [pod for pod in self.pods(selector) if "deletionTimestamp" not in pod["metadata"]]
 
     def component(self, name: str) -> list[Object]:
-        """The chart's pods of one component that stay."""
+        """The chart's pods of one component that are not being deleted."""
         return self.staying(f"app.kubernetes.io/component={name}")
 
     def workers(self, pool: str) -> list[Object]:
-        """A pool's pods that stay."""
+        """A pool's pods that are not being deleted."""
         return self.staying(f"pando.dev/pool={pool}")
 
     def delete_pod(self, name: str) -> None:
@@ -125,7 +125,7 @@ class Cluster:
         return self.patch(f"{POOLS}/{name}", {"spec": spec})
 
     def events(self, kind: str, name: str) -> list[Object]:
-        """Those about one object."""
+        """The events of one object."""
         return self.items(
             "/api/v1/namespaces/{namespace}/events",
             fieldSelector=f"involvedObject.kind={kind},involvedObject.name={name}",
@@ -144,19 +144,19 @@ class Cluster:
         body: object = None,
         timeout_s: float = 60,
     ) -> bytes:
-        """A call of a pod's own HTTP server, by the API server's proxy."""
+        """A call to a pod's own HTTP server through the API server's proxy."""
         proxy = f"/api/v1/namespaces/{{namespace}}/pods/{pod}:{port}/proxy{path}"
         return self.call(method, proxy, body, timeout_s=timeout_s)
 
 
 def is_ready(pod: Object) -> bool:
-    """Whether it takes requests, and is to stay."""
+    """Whether it accepts requests and is not being deleted."""
     conditions = {entry["type"]: entry["status"] for entry in pod["status"].get("conditions", ())}
     return conditions.get("Ready") == "True" and "deletionTimestamp" not in pod["metadata"]
 
 
 def stages(pods: list[Object]) -> list[Object]:
-    """How far pods have come, to see whether they move."""
+    """The pods' progress, to see whether it changes."""
     return [
         {
             "name": name_of(pod),
@@ -186,10 +186,10 @@ def wait_until(
     every_s: float = 0.25,
     moving: Callable[[], object] | None = None,
 ) -> Value:
-    """The first value that is true; what the API server refuses meanwhile counts as not yet.
+    """Waits for a true value and returns it; refusals of the API server count as not yet.
 
-    The time counts from the last change of `moving`, where there is one: what takes several steps
-    may take long on a busy machine, as long as it goes on.
+    With `moving`, the timeout restarts at each of its changes: several steps may be slow on a busy
+    machine as long as they progress.
     """
     ends = time.monotonic() + timeout_s
     last: object = None

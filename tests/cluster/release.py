@@ -1,4 +1,4 @@
-"""The chart as the tests install it: small, with images that the cluster has already."""
+"""The chart as the tests install it: small, with images that the cluster already has."""
 
 import os
 from collections.abc import Mapping
@@ -18,21 +18,21 @@ Values = dict[str, Any]
 
 
 def image(part: str) -> str:
-    """PANDO_TEST_ROUTER_IMAGE and so on; those of the Dockerfile, built here, by default."""
+    """The image from PANDO_TEST_ROUTER_IMAGE and so on; by default the Dockerfile's, built here."""
     return os.environ.get(f"PANDO_TEST_{part.upper()}_IMAGE", f"localhost/pando-{part}:dev")
 
 
 def parted(reference: str) -> Values:
-    """A reference as the chart's values have it."""
+    """An image reference in the form of the chart's values."""
     repository, _, tag = reference.rpartition(":")
     return {"repository": repository, "tag": tag}
 
 
 RESOURCES = {"requests": {"cpu": "50m", "memory": "64Mi"}}
 
-# A low target, so that few clients are too many for a replica while its KV memory still holds all
-# their streams: nothing waits for room but where a test is about that. Windows are short, so that a
-# run is, too.
+# The target is low, so that a few clients exceed it while a replica's KV memory still holds all
+# their
+# streams: nothing waits for room except in tests of that. Windows are short to shorten the run.
 CHAT_POOL: Values = {
     "model": MODEL,
     "engine": {"threads": 1, "memoryGib": 0.5, "maxTotalTokens": 8192},
@@ -78,7 +78,7 @@ class Release:
     namespace: str
 
     def install(self, given: Values) -> None:
-        """An upgrade where it is there already."""
+        """Installs the release, or upgrades it if it exists."""
         with Config(namespace=self.namespace) as helm:
             if helm.list(all_states=True, name_filter=f"^{NAME}$"):
                 self.upgrade(given)
@@ -94,7 +94,7 @@ class Release:
             helm.rollback(NAME, wait="watcher", timeout=TIMEOUT_S)
 
     def test(self) -> None:
-        """Raises HelmReleaseError where a test of the chart's failed."""
+        """Raises HelmReleaseError if one of the chart's tests failed."""
         with Config(namespace=self.namespace) as helm:
             helm.test(NAME, timeout=TIMEOUT_S)
 

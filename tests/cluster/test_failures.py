@@ -1,4 +1,4 @@
-"""Pods are lost under load: requests succeed, maybe at a second try, and the fleet comes back."""
+"""Pods are lost under load: requests succeed, possibly on a second try, and the fleet recovers."""
 
 from collections.abc import Iterator
 
@@ -14,12 +14,12 @@ LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{{namespace}}/leases/{NAME}-op
 DRAINING = "pando.dev/draining-since"
 CLIENTS = 4
 LONG = 1000
-"""Tokens of a stream: long enough for a drain to wait for; one replica has room for all four."""
+"""Tokens per stream: enough for a drain to wait for it; one replica has room for all four."""
 
 
 @pytest.fixture
 def loaded(cluster: Cluster, load: LoadPod) -> Iterator[LoadPod]:
-    """Two replicas under load, which do not scale."""
+    """Two replicas under load, without scaling."""
     cluster.patch_pool(POOL, {"replicas": 2, "scaling": SCALING | {"mode": "Manual"}})
     _heals(cluster)
     load.begin(CLIENTS, max_tokens=150)
@@ -36,7 +36,7 @@ def test_a_worker_is_deleted(cluster: Cluster, loaded: LoadPod, tally: Tally) ->
 
 
 def test_a_worker_is_killed(cluster: Cluster, loaded: LoadPod, tally: Tally) -> None:
-    """Its streams go on at the other one, as they are greedy."""
+    """Its streams continue at the other one, as they are greedy."""
     victim = name_of(cluster.workers(POOL)[0])
     path = f"/api/v1/namespaces/{{namespace}}/pods/{victim}"
     cluster.call("DELETE", path, {"gracePeriodSeconds": 0})
@@ -95,7 +95,7 @@ def test_a_drain_that_is_not_wanted_any_more_is_taken_back(
 
 
 def _end(load: LoadPod, tally: Tally, what: str, retried: bool = True) -> None:
-    """The load ends, and every stream of it came to its end."""
+    """End the load, and check that every stream has finished."""
     load.more(CLIENTS)
     load.set(0)
     counts = load.count()

@@ -1,4 +1,4 @@
-"""The chart as installed: it answers, runs restricted, may do what it does and nothing else."""
+"""The installed chart: it answers, runs restricted, and has exactly the permissions it needs."""
 
 import pytest
 
@@ -9,8 +9,9 @@ from tests.cluster.release import CHAT_POOL, MODEL, NAME, Release
 from tests.helm.chart import containers
 from tests.helm.restricted import violations
 
-# What the operator may do in its namespace, beside what every account may; the lease in a row of
-# its own because it is its only object with a name.
+# The operator's permissions in its namespace, in addition to those of every account. The lease has
+# a
+# separate row because it is the only object with a name.
 ALLOWED = {
     ("pando.dev", "workerpools", ""): {"list", "watch"},
     ("pando.dev", "workerpools/status", ""): {"patch"},
@@ -103,7 +104,7 @@ def test_the_api_server_refuses_a_wrong_value_by_its_field(
 def test_a_pool_against_the_rules_gets_a_message_that_names_the_field(
     cluster: Cluster, release: Release
 ) -> None:
-    """Where the API server knows such rules (1.25 and newer) it refuses, elsewhere the operator."""
+    """The API server refuses it if it supports such rules (1.25 and newer), else the operator."""
     scaling = CHAT_POOL["scaling"] | {"minReplicas": 5, "maxReplicas": 2}
     try:
         cluster.create(POOLS, _pool("wrong", CHAT_POOL | {"scaling": scaling}))

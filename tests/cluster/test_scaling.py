@@ -1,4 +1,4 @@
-"""Pools follow their load; streams and the worthiest caches stay."""
+"""Pools follow their load, and keep streams and the most valuable caches."""
 
 import os
 from dataclasses import dataclass
@@ -15,19 +15,19 @@ from tests.cluster.timeline import Timeline
 SCALING = CHAT_POOL["scaling"]
 TIMELINE = Path(os.environ.get("PANDO_TEST_TIMELINE", "dist/cluster/scaling.json"))
 STEP_S = 120
-"""For one step of a replica: on a machine with other work, torch alone may take long to import."""
+"""For one step of a replica: on a busy machine, importing torch alone may be slow."""
 
 CALM = {"clients": 1, "words": 100, "max_tokens": 200}
 BUSY = {"clients": 5, "words": 300, "max_tokens": 200}
-"""A word is about four tokens, and half of a prompt may be shared: BUSY pins some 5,000 tokens of
-KV memory. The target leaves a replica 1,638, enough for CALM, while BUSY is for three."""
+"""A word is about four tokens, and half of a prompt may be shared: BUSY pins about 5,000 tokens of
+KV memory. The target allows 1,638 per replica, enough for CALM, while BUSY needs three replicas."""
 
 
 def test_the_replica_whose_cache_is_worth_least_is_the_one_that_leaves(
     cluster: Cluster, load: LoadPod
 ) -> None:
-    """The cold one is the oldest, which Kubernetes by itself would keep. It comes before the load
-    does, of which the oldest would hold what it has served."""
+    """The cold one is the oldest, which Kubernetes alone would keep. This test runs before the
+    load, as the oldest replica would otherwise have cached some of it."""
     cluster.patch_pool(POOL, {"scaling": SCALING | {"mode": "Manual"}})
     _scale(cluster, 3)
     _settles(cluster, 3)
@@ -62,7 +62,7 @@ def test_load_scales_up_and_down_again_and_no_stream_notices(
         wait_until("a sample", lambda: line.samples, 30)
         ask(**CALM)
         load.more(3)
-        began = datetime.now().astimezone().replace(microsecond=0)  # as decisions tell their time
+        began = datetime.now().astimezone().replace(microsecond=0)  # the form of decisions' times
         ask(**BUSY)
         _settles(cluster, 3)
         load.more(3 * BUSY["clients"])
@@ -122,7 +122,7 @@ def test_a_pool_sleeps_when_idle_and_a_request_wakes_it(
 
 
 def _settles(cluster: Cluster, number: int) -> None:
-    """Until so many replicas take requests, and there are no others."""
+    """Wait until `number` replicas accept requests and there are no others."""
 
     def settled() -> bool:
         pods = cluster.workers(POOL)
@@ -132,13 +132,13 @@ def _settles(cluster: Cluster, number: int) -> None:
 
 
 def _scale(cluster: Cluster, number: int) -> Object:
-    """As `kubectl scale` does."""
+    """Like `kubectl scale`."""
     return cluster.patch(f"{POOLS}/{POOL}/scale", {"spec": {"replicas": number}})
 
 
 @dataclass(slots=True)
 class Talk:
-    """A session: the router's policy of that name places all its turns on one replica."""
+    """A session: the router's policy `session` places all its turns on one replica."""
 
     session: str
     prompt: str
@@ -157,7 +157,7 @@ class Talk:
 
 
 def _talks_on(load: LoadPod, replica: str, number: int) -> list[Talk]:
-    """Sessions that are this replica's, with a first turn too short to be worth anything."""
+    """Sessions of this replica, with a first turn too short to have any worth."""
     found: list[Talk] = []
     for attempt in range(60):
         talk = Talk(f"{replica}-{attempt}", f"Hello from {replica}-{attempt}.", replica)

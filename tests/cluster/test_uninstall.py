@@ -1,11 +1,11 @@
-"""What is left of a release that is gone: the definition of WorkerPools, which others may use."""
+"""An uninstalled release leaves only the definition of WorkerPools, which others may use."""
 
 from tests.cluster.kube import Cluster, Object, wait_until
 from tests.cluster.load import LoadPod
 from tests.cluster.release import Release
 
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/workerpools.pando.dev"
-PASSING = {"events"}  # they tell of the past and expire by themselves
+PASSING = {"events"}  # they record the past and expire by themselves
 
 
 def test_uninstall_leaves_nothing_but_the_crd(
@@ -27,7 +27,7 @@ def test_uninstall_leaves_nothing_but_the_crd(
 
 
 def _left(cluster: Cluster) -> list[str]:
-    """Everything in the namespace that Kubernetes did not put there itself."""
+    """Everything in the namespace that Kubernetes did not create itself."""
     groups = cluster.get("/apis")["groups"]
     preferred = [group["preferredVersion"]["groupVersion"] for group in groups]
     versions = ["/api/v1", *(f"/apis/{version}" for version in preferred)]

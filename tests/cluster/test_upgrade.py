@@ -16,7 +16,7 @@ def test_changed_engine_settings_and_their_rollback_roll_without_a_failed_reques
 ) -> None:
     scaling = CHAT_POOL["scaling"] | {"minReplicas": 2}
     before = _pool({}, scaling)
-    release.upgrade(before)  # what tests before this one changed is as the values have it
+    release.upgrade(before)  # undoes the changes of earlier tests
     wait_until("two replicas are ready", lambda: _running(cluster, None), 120)
     after = _pool({"maxRunningRequests": 64}, scaling)
     _rolls(cluster, load, tally, "6 helm upgrade", lambda: release.upgrade(after), "64")

@@ -1,4 +1,4 @@
-"""What a pool and its clients look like over a run, sampled each second into a JSON file that
+"""Samples a pool and its clients every second during a run, into a JSON file that
 `tools/plot_scaling.py` draws."""
 
 import json
@@ -15,7 +15,7 @@ EVERY_S = 1.0
 
 @dataclass(slots=True, kw_only=True)
 class Sample:
-    """At so many seconds of the run. Numbers of replicas are as the pool's status has them."""
+    """The state at one second of the run. Numbers of replicas are from the pool's status."""
 
     at: float
     clients: int
@@ -33,7 +33,7 @@ class Timeline:
     cluster: Cluster
     pool: str
     target: float
-    clients: int = 0  # told by the test
+    clients: int = 0  # set by the test
     samples: list[Sample] = field(default_factory=list)
     missed: int = 0  # samples that the API server did not give
     began: float = field(default_factory=time.time)
@@ -56,7 +56,7 @@ class Timeline:
             self._thread.join()
 
     def write(self, path: Path, streams: list[Object], decisions: list[Object]) -> None:
-        """`streams` as the load pod tells of them."""
+        """`streams` in the load pod's form."""
         path.parent.mkdir(parents=True, exist_ok=True)
         told = {
             "pool": self.pool,
@@ -77,7 +77,7 @@ class Timeline:
         path.write_text(json.dumps(told, indent=1) + "\n")
 
     def _run(self) -> None:
-        # A client of its own: the connections of one are not to be used by two threads.
+        # A separate client, as two threads must not share a client's connections.
         cluster = Cluster(self.cluster.namespace)
         while not self._over.wait(EVERY_S):
             try:

@@ -1,4 +1,4 @@
-"""The fleet that most end-to-end tests share, and the clients that ask it."""
+"""The fleet that most end-to-end tests share, and its clients."""
 
 import signal
 from collections.abc import AsyncIterator, Iterator
@@ -17,7 +17,7 @@ MODEL = "pando-tiny"
 
 @pytest.fixture(scope="session")
 def up() -> Iterator[UpProcess]:
-    """`pando up` with two workers; the router logs all requests, and not only some."""
+    """`pando up` with two workers; the router logs all requests, not a sample."""
     with UpProcess(environment={"PANDO_ROUTER_ACCESS_LOG_SAMPLE": "1"}) as process:
         yield process.wait_ready()
         process.send(signal.SIGINT)
@@ -26,7 +26,7 @@ def up() -> Iterator[UpProcess]:
 
 @pytest.fixture
 async def client(up: UpProcess) -> AsyncIterator[openai.AsyncOpenAI]:
-    """OpenAI's own client; a failure is not tried again behind the test's back."""
+    """OpenAI's own client, without its retries."""
     async with openai.AsyncOpenAI(
         base_url=f"{up.url}/v1", api_key="none", max_retries=0, timeout=60
     ) as client:

@@ -1,4 +1,4 @@
-"""The OpenAI API of a whole fleet, asked by OpenAI's own client through the router."""
+"""The OpenAI API of a whole fleet, with OpenAI's own client through the router."""
 
 import json
 import shutil
@@ -66,7 +66,7 @@ async def test_a_completion_continues_text_and_token_ids_alike(
 async def test_a_stream_gives_the_same_text_in_parts_and_its_usage_last(
     client: openai.AsyncOpenAI,
 ) -> None:
-    # Tokens that a busy machine is late with come together, so there are many of them.
+    # Many tokens, as a busy machine may deliver late ones together.
     options: dict[str, Any] = {
         "model": MODEL,
         "messages": QUESTION,

@@ -1,4 +1,4 @@
-"""The page to talk to the models, before real workers, in a browser."""
+"""The chat page in a browser, with real workers."""
 
 import json
 
@@ -16,7 +16,7 @@ SYSTEMS = (
     "You teach Python's standard library to people who know other languages. " * 6,
     "You are the guide of a forest in which all trees are one living thing. " * 6,
 )
-"""Longer than a chunk: shorter prompts leave nothing by which a replica could be found."""
+"""Longer than a chunk, as shorter prompts leave nothing in the tree to find a replica by."""
 
 
 async def ask(pane: Locator, question: str) -> None:
@@ -25,7 +25,7 @@ async def ask(pane: Locator, question: str) -> None:
 
 
 async def facts(pane: Locator, turn: int) -> tuple[str, int, int]:
-    """Of an answer: its replica, prompt tokens and how many of them were cached."""
+    """An answer's replica, its prompt tokens, and how many of them were cached."""
     line = pane.locator("article").nth(turn).locator(".facts")
     replica = await line.locator(".replica").inner_text()
     prompt, cached = (await line.locator(".prompt span").inner_text()).split(" prompt tokens, ")
@@ -59,7 +59,7 @@ async def test_the_second_turn_of_two_conversations_finds_its_replica(
 
 
 async def stop_late(pane: Locator) -> None:
-    """Lets the answer have a few words; the small model may go on for long."""
+    """Stops after a few words, as the small model may generate for long."""
     await pane.locator("article").last.locator(".answer p").last.wait_for()
     await pane.page.keyboard.press("Escape")
     await pane.locator(".composer .send").wait_for()
@@ -76,7 +76,7 @@ async def test_stop_frees_the_worker_at_once(browser: Browser, up: UpProcess) ->
 
 
 async def begin_a_long_answer(page: Page) -> None:
-    """Sends a question with `ignore_eos`, so that only a stop ends its answer soon."""
+    """Sends a question with `ignore_eos`, so that the answer is long unless it is stopped."""
 
     async def with_ignore_eos(route: Route, request: Request) -> None:
         body = json.loads(request.post_data or "") | {"ignore_eos": True}

@@ -1,4 +1,4 @@
-"""The dashboard's numbers where real workers make them."""
+"""The dashboard's numbers with real workers."""
 
 import asyncio
 import json

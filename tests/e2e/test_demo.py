@@ -1,4 +1,4 @@
-"""`pando demo` as `make demo` runs it."""
+"""`pando demo`, run like `make demo`."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What a fleet's clients see while its parts die and come back."""
+"""What clients see while parts of the fleet die and come back."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ MAX_TOKENS = 160
 
 @pytest.fixture(scope="module")
 def redis() -> Iterator[RedisServer]:
-    """A server that a test may stop, with a password that nobody may see."""
+    """A server that a test may stop, with a password that must not appear anywhere."""
     server = RedisServer(VALKEY, "--save", "", "--appendonly", "no", password=PASSWORD)
     server.start()
     yield server
@@ -35,7 +35,7 @@ def redis() -> Iterator[RedisServer]:
 
 @pytest.fixture(scope="module")
 def up(redis: RedisServer) -> Iterator[UpProcess]:
-    """A fleet on that server. Few requests run at once, so that some wait without an answer."""
+    """A fleet on that server. Few requests run at once, so some wait without an answer."""
     environment = {"PANDO_UP_REDIS": redis.url, "PANDO_WORKER_MAX_RUNNING_REQUESTS": "8"}
     with UpProcess(environment=environment) as process:
         yield process.wait_ready()
@@ -43,7 +43,7 @@ def up(redis: RedisServer) -> Iterator[UpProcess]:
 
 @dataclass(slots=True)
 class Stream:
-    """What became of one streamed completion."""
+    """The outcome of one streamed completion."""
 
     text: str = ""
     finish_reason: str | None = None
@@ -149,7 +149,7 @@ async def test_no_request_fails_while_redis_is_away_and_comes_back(
     await until_async(lambda: redis_is(up, "up"), "Redis is back")
     await answers_more(20, "requests are answered after")
     enough.set()
-    await asyncio.gather(*users)  # raises what failed
+    await asyncio.gather(*users)  # raises any failure
 
     await until_async(
         lambda: all(row["state"] == "ready" for row in up.replicas().values()), "all are back"

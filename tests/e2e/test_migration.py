@@ -21,14 +21,14 @@ MAX_TOKENS = 120
 
 @pytest.fixture
 def up() -> Iterator[UpProcess]:
-    """A fleet of its own: it loses a worker, which looks ready for some seconds more."""
+    """A separate fleet, as it loses a worker that still looks ready for some seconds."""
     with UpProcess() as process:
         yield process.wait_ready()
 
 
 @dataclass(slots=True)
 class Stream:
-    """What a client has of its stream."""
+    """The part of a stream that its client has received."""
 
     text: str = ""
     ids: frozenset[str] = frozenset()
@@ -37,11 +37,11 @@ class Stream:
     completion_tokens: int = 0
     prompt_tokens: int = 0
     replica: str = ""
-    scores: list[tuple[str, float]] = field(default_factory=list)  # each token, its log-probability
+    scores: list[tuple[str, float]] = field(default_factory=list)  # tokens with log-probabilities
 
 
 def request(number: int) -> dict[str, Any]:
-    """Greedy ones, some with log-probabilities, and seeded ones."""
+    """A greedy request, sometimes with log-probabilities, or a seeded one."""
     kinds: list[dict[str, Any]] = [
         {"temperature": 0},
         {"temperature": 0.5, "seed": number},
@@ -59,7 +59,7 @@ def request(number: int) -> dict[str, Any]:
 
 
 def nothing() -> None:
-    """For streams that nobody breaks."""
+    """For unbroken streams."""
 
 
 async def stream(
@@ -92,7 +92,7 @@ async def all_streams(
 async def test_a_killed_worker_costs_no_greedy_or_seeded_stream_a_character(
     up: UpProcess, client: openai.AsyncOpenAI, whole: bool
 ) -> None:
-    """Also where only the engine's process is killed: the worker's server lives on to say so."""
+    """Also if only the engine's process is killed, which the worker's server then reports."""
     await until_async(
         lambda: [row["state"] for row in up.replicas().values()] == ["ready"] * 2, "both are ready"
     )
@@ -107,7 +107,8 @@ async def test_a_killed_worker_costs_no_greedy_or_seeded_stream_a_character(
     killed: list[str] = []
 
     def kill_busiest() -> None:
-        """As soon as a worker has streams to lose: a quick one has soon sent all of them."""
+        """Kills as soon as a worker has streams to lose, before a quick one has sent all of
+        them."""
         begun = Counter(s.replica for s in streams if s.text and not s.finishes)
         ((replica, count),) = begun.most_common(1) or [("", 0)]
         if count >= 3 and not killed:
@@ -132,8 +133,9 @@ async def test_a_killed_worker_costs_no_greedy_or_seeded_stream_a_character(
             known = pytest.approx([score for _, score in truth.scores], abs=1e-3)
             assert [score for _, score in seen.scores] == known
             assert len(seen.scores) == (MAX_TOKENS if "logprobs" in request(number) else 0)
-    # A draw can fall between two tokens, and then rounding decides, which differs with the batch's
-    # shape: so it does while nobody dies.
+    # A draw can fall between two tokens. Rounding then decides, and it depends on the batch's
+    # shape,
+    # even if no worker dies.
     equal = sum(seen.text == truth.text for seen, truth in zip(streams, unbroken, strict=True))
     assert equal >= STREAMS - 2
 

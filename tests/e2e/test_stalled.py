@@ -1,5 +1,6 @@
-"""A worker whose engine, one of its ranks or its HTTP process stands still under streams: they go
-on at the other one, as they would have, and the worker is back as soon as it works again."""
+"""If a worker's engine, a rank or its HTTP process hangs, its streams continue unchanged at the
+other
+worker, and the worker is back as soon as it works again."""
 
 import json
 import urllib.error
@@ -19,7 +20,7 @@ from tests.waiting import PATIENCE_S, command_of, read_each, until_async
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 Victim = Callable[[psutil.Process], psutil.Process]
-"""Of a worker's first process, the one that is stopped."""
+"""Finds the process to stop, from a worker's first process."""
 
 
 def engine_of(worker: psutil.Process) -> psutil.Process:
@@ -37,7 +38,7 @@ def rank_of(worker: psutil.Process) -> psutil.Process:
 class Case:
     victim: Victim
     ranks: int = 1
-    state: str = "stalled"  # of the replica, in the router's eyes
+    state: str = "stalled"  # of the replica, as the router reports it
 
 
 CASES = {

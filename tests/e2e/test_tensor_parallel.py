@@ -1,4 +1,4 @@
-"""Workers whose model is shared by several processes."""
+"""Workers with a model split over several processes."""
 
 import asyncio
 import re
@@ -35,7 +35,7 @@ FORCED = "(yes|no), because of (this|that), and for no other reason"
 
 
 def windowed(directory: Path) -> Reference:
-    """With a window in every other layer, and the shipped model's tokenizer."""
+    """A model with a window in every other layer and the shipped model's tokenizer."""
     directory.mkdir()
     vocab_size = lend_tokenizer(directory)
     return Reference(
@@ -54,7 +54,7 @@ class Client:
         self._asked = 0
 
     async def ask(self, tokens: list[int], sampling: dict[str, Any], start: int = -1) -> Any:
-        """The native API's answer, with log-probabilities of the prompt behind `start` on."""
+        """The native API's answer, with log-probabilities of the prompt after `start`."""
         self._asked += 1
         body = {
             "input_ids": tokens,
@@ -68,7 +68,7 @@ class Client:
             return await answer.json()
 
     async def count(self, name: str) -> float:
-        """A counter, once it has seen all that was asked."""
+        """A counter, read after it includes all requests."""
 
         async def all_seen() -> bool:
             finished = await metric(self._http, "pando_worker_finished_requests_total")
@@ -111,8 +111,8 @@ async def test_ranks_together_answer_as_transformers(
     tmp_path: Path, size: int, crowd: int, pool: int
 ) -> None:
     """Two turns of conversations in a pool for two or three requests: they retract each other,
-    release pages behind windows, hit what the turn before left, and get it back from the host's
-    memory. With 4 there are more ranks than KV heads."""
+    release pages behind windows, hit what the previous turn left, and get it back from host memory.
+    With 4 there are more ranks than KV heads."""
     reference = windowed(tmp_path / "model")
     with WorkerProcess.start(
         stand_in=False,
@@ -128,7 +128,7 @@ async def test_ranks_together_answer_as_transformers(
         host_memory_gib=0.001,
     ) as worker:
         assert re.search("1 layers with windows up to 9 hold 1[0-9]+ tokens", worker.log)
-        # While answers are checked, the worker may close what is kept open.
+        # The worker may close idle connections while answers are checked.
         connector = aiohttp.TCPConnector(force_close=True)
         async with aiohttp.ClientSession(worker.url, connector=connector) as http:
             client = Client(http)
@@ -151,7 +151,7 @@ async def test_ranks_together_answer_as_transformers(
             steps = await client.count("scheduler_steps")
             answer = await client.ask(prompt(9), {"max_new_tokens": 60, "regex": FORCED})
             assert re.fullmatch(FORCED, answer["text"])
-            # Forced text comes without steps of its own.
+            # Forced text needs no steps.
             assert await client.count("scheduler_steps") - steps < len(answer["output_ids"])
 
 
@@ -207,7 +207,7 @@ def assert_nearly_the_same(one: Any, two: Any) -> None:
 
 
 async def test_two_ranks_take_the_memory_that_one_would() -> None:
-    """2 GiB by default, of which weights and a reserve take their part first."""
+    """2 GiB by default, minus the weights and a reserve."""
     token_bytes = 4 * 2 * 2 * 64 * 4  # pando-tiny: layers, keys and values, heads, float32
     with WorkerProcess.start(stand_in=False, tensor_parallel_size=2, threads=2) as worker:
         async with aiohttp.ClientSession(worker.url) as http, http.get("/server_info") as answer:

@@ -1,4 +1,4 @@
-"""How `pando up` starts, ends, and refuses to start; afterwards no process is left."""
+"""`pando up` starts, ends, and refuses to start; afterwards no process is left."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ async def test_ctrl_c_lets_running_requests_finish_and_leaves_nothing() -> None:
         await asyncio.to_thread(up.wait_ready)
         assert up.redis_sockets()
         names = Counter(name for _, name in read_each(up.processes(), psutil.Process.name))
-        assert names["valkey-server"] == 1  # so the end of each would be missed below
+        assert names["valkey-server"] == 1  # otherwise the check below would miss one
         async with openai.AsyncOpenAI(base_url=f"{up.url}/v1", api_key="none") as client:
             stream = await client.completions.create(
                 model=MODEL,
@@ -97,8 +97,8 @@ def test_a_second_ctrl_c_does_not_wait() -> None:
     with UpProcess("--workers", "1", "--drain-seconds", "600") as up:
         worker = until(lambda: up.find_part("worker-0"), "the worker is being started")
         assert worker
-        worker.suspend()  # it will not end when asked to
-        # A stop that is still on its way does not keep a SIGTERM from ending a process.
+        worker.suspend()  # it will not end on SIGTERM
+        # Wait until it is stopped; before that, SIGTERM could still end it.
         until(lambda: worker.status() == psutil.STATUS_STOPPED, "the worker is suspended")
         up.send(signal.SIGINT)
         until(lambda: any("stopping" in line["event"] for line in up.log), "it is ending")
@@ -203,7 +203,7 @@ def test_a_terminal_shows_a_live_table_and_its_ctrl_c_ends_all() -> None:
 
 
 class Screen:
-    """All that a terminal has shown so far, without colours and cursor movements."""
+    """Everything that a terminal has shown so far, without colours and cursor movements."""
 
     def __init__(self, master: int) -> None:
         self._master = master

@@ -35,14 +35,14 @@ async def test_a_worker_without_redis_is_probed_placed_on_and_learned_from(
             assert matched > 0
             assert cached >= matched - 64  # a chunk
             delivered = 'pando_router_delivered_cached_tokens_total{pool="default"}'
-            assert await router.metric(delivered) == cached, "counted once, though told twice"
+            assert await router.metric(delivered) == cached, "counted once, though reported twice"
             redis = connect(valkey_url)
             names = itertools.count()
             try:
 
                 async def is_learned() -> bool:
-                    # Only an answer that computed much of its prompt shows a rate, and a busy
-                    # machine's first one may have come whole, in one piece.
+                    # Only an answer that computed much of its prompt gives a rate, and a busy
+                    # machine's first answer may have arrived in one piece.
                     body = asked(f"def f{next(names)}(a, b): return a - b")
                     await router.post("/v1/completions", body, **AS_JSON)
                     (replica,) = await Registry(redis).replicas("default")

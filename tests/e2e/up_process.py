@@ -1,5 +1,5 @@
-"""`pando up` as a user starts it: a process of its own, with all that it starts told apart from
-everything else on the machine by a variable that only they inherit.
+"""`pando up` as a user starts it, in a separate process. An environment variable that only its
+processes inherit distinguishes them from everything else on the machine.
 """
 
 import fcntl
@@ -32,7 +32,7 @@ def _make_stdin_our_terminal() -> None:
 
 
 class UpProcess:
-    """One `pando up`. Leaving `with` kills whatever is left of it."""
+    """One `pando up`. Leaving `with` kills its remaining processes."""
 
     def __init__(
         self,
@@ -40,8 +40,8 @@ class UpProcess:
         environment: dict[str, str] | None = None,
         terminal: int | None = None,
     ) -> None:
-        """`terminal` is the slave side of a pseudo terminal, to be its standard streams and the
-        one whose Ctrl-C it gets; by default it has no terminal."""
+        """`terminal` is the slave side of a pseudo terminal for its standard streams and for
+        Ctrl-C; by default it has no terminal."""
         self.port = free_port("127.0.0.1")
         self.url = f"http://127.0.0.1:{self.port}"
         self.marker = uuid.uuid4().hex
@@ -82,17 +82,17 @@ class UpProcess:
 
     @property
     def output(self) -> str:
-        """All it wrote so far, standard output first."""
+        """All its output so far, standard output first."""
         return self._stdout.read_text() + self._stderr.read_text()
 
     @property
     def welcome(self) -> str:
-        """What it wrote to its standard output."""
+        """Its standard output."""
         return self._stdout.read_text()
 
     @property
     def log(self) -> list[dict[str, Any]]:
-        """Its log lines so far, those of its parts included."""
+        """Its log lines so far, including those of its parts."""
         *lines, _unfinished = self._stderr.read_text().split("\n")
         return [json.loads(line) for line in lines if line.startswith("{")]
 
@@ -105,11 +105,11 @@ class UpProcess:
         return self
 
     def redis_sockets(self) -> list[Path]:
-        """Those of its embedded servers, each in a private directory."""
+        """The sockets of its embedded servers, each in a private directory."""
         return list(Path(self._folder.name).glob("pando-*/redis.sock"))
 
     def processes(self) -> list[psutil.Process]:
-        """All living processes that were started by it, at any remove, and itself."""
+        """Its own process and all living processes that it started, directly or indirectly."""
         return [process for process in psutil.process_iter() if self._is_ours(process)]
 
     def part(self, name: str) -> psutil.Process:
@@ -133,13 +133,13 @@ class UpProcess:
         return self.process.wait(END_S)
 
     def get(self, path: str, base: str | None = None) -> bytes:
-        """The answer's body, of a replica where `base` is its URL."""
+        """The answer's body, from the router or from the replica at the URL `base`."""
         with urllib.request.urlopen((base or self.url) + path, timeout=PATIENCE_S) as answer:
             body: bytes = answer.read()
             return body
 
     def replicas(self) -> dict[str, dict[str, Any]]:
-        """What the router's /fleet says, by replica; empty while the router does not answer."""
+        """The router's /fleet by replica; empty while the router does not answer."""
         try:
             fleet = json.loads(self.get("/fleet"))
         except (urllib.error.URLError, OSError):

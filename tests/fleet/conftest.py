@@ -1,4 +1,4 @@
-"""The fleet tests' world, once on each kind of server."""
+"""The world of the fleet tests, on each kind of server."""
 
 from collections.abc import AsyncIterator
 

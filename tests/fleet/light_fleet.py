@@ -1,10 +1,10 @@
 """A fleet in virtual time: the real placement scripts in a real Redis, and workers that only count.
 
-A worker is one prefill queue of a given rate and a cache of whole chunks, evicted by age; requests
-decode side by side at a fixed pace. Everything that happens stands in one heap. Routers get the
-requests in turn: either the fleet's own Placers, one request after the other, so that the same
-requests give the same run; or others that are given, which race for what arrives at one moment and
-write when they do.
+A worker is one prefill queue with a given rate and a cache of whole chunks, evicted by age;
+requests
+decode in parallel at a fixed pace. All events are in one heap. Routers get the requests by turns:
+either the fleet's own Placers, one request at a time, so that the same requests give the same run;
+or given routers, which race for simultaneous arrivals and write at their own times.
 """
 
 import asyncio
@@ -26,13 +26,13 @@ from pando_fleet.registry.registry import Registry
 from pando_fleet.registry.replica import Heartbeat, ReplicaState
 
 POOL = "light"
-FLUSH_MS = 2.0  # as long as a router keeps its writes back, in virtual time
+FLUSH_MS = 2.0  # how long a router delays its writes, in virtual time
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
     at_ms: float
-    chunks: tuple[int, ...]  # ids, each of a chunk and all before it
+    chunks: tuple[int, ...]  # ids, each for a chunk and everything before it
     tokens: int
     output_tokens: int
 
@@ -75,11 +75,11 @@ class Outcome:
 
 
 _Moments = Iterator[tuple[float, Iterator[Request]]]
-"""When requests come, and which come then."""
+"""Moments of arrival, with their requests."""
 
 
 class Router(Protocol):
-    """What the fleet asks of a router; a Placer is one."""
+    """The interface of a router; a Placer has it."""
 
     def place(self, ask: Ask) -> Awaitable[Placement]: ...
     def prefilled(self, placement: Placement) -> None: ...
@@ -99,12 +99,12 @@ class LightFleet:
         routers: int = 1,
         capacity_chunks: int = 4_000,
         prefill_per_s: float = 10_000.0,
-        decode_ms: float = 20.0,  # a token
+        decode_ms: float = 20.0,  # per token
         chunk_tokens: int = 64,
         beat_ms: float = 500.0,
         racing: Sequence[Router] = (),
     ) -> None:
-        """`racing` routers take the place of the `routers` that the fleet makes."""
+        """`racing` routers replace the `routers` that the fleet would create."""
         self.now_ms = 1_000_000.0
         self.workers = {f"r{n}": Worker(capacity_chunks, prefill_per_s) for n in range(replicas)}
         self.outcome = Outcome()
@@ -174,7 +174,7 @@ class LightFleet:
             self._at(self.now_ms + FLUSH_MS, router.flush)
         name = placed.chosen.replica
         worker = self.workers[name]
-        # What is cached is known when the prefill begins.
+        # The cached part is known when the prefill begins.
         begin_ms = max(self.now_ms, worker.free_at_ms)
         expected = max(1, request.tokens - placed.chosen.matched_tokens)
         worker.free_at_ms = begin_ms + 1000 * expected / worker.prefill_per_s
@@ -187,7 +187,7 @@ class LightFleet:
         worker = self.workers[name]
         cached = min(request.tokens - 1, worker.hold(request.chunks) * self._chunk_tokens)
         computed = request.tokens - cached
-        # The queue was kept by what the tree promised; the difference moves those behind.
+        # The queue was computed from the tree's promise; the difference shifts later requests.
         worker.free_at_ms += 1000 * (computed - expected) / worker.prefill_per_s
         worker.pinned_tokens += request.tokens
         outcome.prompt_tokens += request.tokens

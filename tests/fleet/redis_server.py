@@ -1,4 +1,4 @@
-"""Real Redis and Valkey servers for tests: each a process of its own that holds all in memory."""
+"""Real Redis and Valkey servers for tests, each a separate process with all data in memory."""
 
 import os
 import shutil
@@ -18,16 +18,16 @@ START_TIMEOUT_S = 10.0
 
 
 class RedisServer:
-    """One server process, which `start` and `stop` may end and bring back under the same `url`.
+    """One server process; `stop` ends it, and `start` brings it back at the same `url`.
 
-    It listens on a socket in a folder of its own, and on a loopback port where one is given.
-    `config` holds lines of its configuration file; `options` are command line options.
+    It listens on a socket in its own folder, and on a loopback port if one is given. `config` has
+    lines of its configuration file; `options` are command line options.
     """
 
     def __init__(
         self, binary: Path, *options: str, port: int = 0, config: str = "", password: str = ""
     ) -> None:
-        # Not pytest's folder: a socket's path may have 107 characters at most.
+        # Not pytest's folder, as a socket's path may have at most 107 characters.
         self.folder = Path(tempfile.mkdtemp(prefix="pando-redis-"))
         self._socket = self.folder / "s"
         self._password = password
@@ -43,14 +43,14 @@ class RedisServer:
 
     @property
     def url(self) -> str:
-        """How a client that runs on this machine reaches the server."""
+        """The server's URL for clients on this machine."""
         user = f":{self._password}@" if self._password else ""
         if self.port:
             return f"redis://{user}127.0.0.1:{self.port}/0"
         return f"unix://{user}{self._socket}"
 
     def admin(self) -> redis.Redis:
-        """A plain client, for what a test does behind the package's back."""
+        """A plain client, for a test's own calls."""
         return redis.Redis(unix_socket_path=str(self._socket), password=self._password or None)
 
     def start(self) -> None:
@@ -75,7 +75,7 @@ class RedisServer:
         self._signal(signal.SIGCONT)
 
     def stop(self) -> None:
-        """Ends the process; what it held is lost. Harmless where it has ended already."""
+        """Ends the process and loses its data. Harmless if it has already ended."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

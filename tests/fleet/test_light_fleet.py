@@ -1,4 +1,4 @@
-"""Placement over time, by light workers in virtual time: hot prefixes, any number of routers."""
+"""Placement over time, with light workers in virtual time: hot prefixes, any number of routers."""
 
 import random
 from collections import Counter
@@ -13,7 +13,7 @@ _HOT = tuple(range(1, 101))  # a prefix of 100 chunks
 
 
 def _hot_requests(load: float, seconds: float, start_ms: float = 0.0) -> Iterator[Request]:
-    """The hot prefix and a chunk of its own, at `load` times what one holder of it can prefill."""
+    """The hot prefix plus a unique chunk, at `load` times the rate that one holder can prefill."""
     rng, at_ms, per_ms = random.Random(1), start_ms, load * _PREFILL_PER_S / _CHUNK / 1000
     for number in range(int(seconds * 1000 * per_ms)):
         at_ms += rng.expovariate(per_ms)
@@ -21,7 +21,7 @@ def _hot_requests(load: float, seconds: float, start_ms: float = 0.0) -> Iterato
 
 
 def _other_requests(per_s: float, seconds: float, start_ms: float) -> Iterator[Request]:
-    """Prompts of 20 chunks that nobody has asked before."""
+    """New prompts of 20 chunks."""
     for number in range(int(per_s * seconds)):
         first = 10**9 + 20 * number
         at_ms = start_ms + 1000 * number / per_s
@@ -63,7 +63,7 @@ async def test_a_prefix_at_ten_times_a_replicas_capacity_is_shared_evenly_by_all
     assert _holders(fleet) == 8
     mean = outcome.requests.total() / 8
     assert max(outcome.requests.values()) < 1.1 * mean, outcome.requests
-    # Eight of ten can be served in time; the rest wait, and no longer than the overload makes them.
+    # Eight of ten can be served in time; the rest wait no longer than the overload requires.
     assert outcome.ttft_ms(0.99) < 1_000 * (10 / 8 - 1) + 2 * 1_000 * len(_HOT) * 64 / 10_000
     assert outcome.hit_rate > 0.97
 
@@ -83,7 +83,7 @@ async def test_the_copies_of_a_hot_prefix_go_cold_again_when_others_need_their_p
 
 
 def _conversations(seed: int, count: int) -> list[Request]:
-    """A trace of its own: sessions that grow turn by turn, a third of them on shared prompts."""
+    """A generated trace: sessions that grow turn by turn, a third of them on shared prompts."""
     rng, ids = random.Random(seed), iter(range(1, 10**9))
     shared = [tuple(next(ids) for _ in range(30)) for _ in range(6)]
     open_sessions: list[tuple[int, ...]] = []

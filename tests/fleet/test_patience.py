@@ -1,4 +1,4 @@
-"""Waits that one timer ends, against the clock of the event loop."""
+"""Waits that a single timer ends, checked with the event loop's clock."""
 
 import asyncio
 from typing import Any

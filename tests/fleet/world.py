@@ -1,4 +1,4 @@
-"""A small pool under a clock that the test moves: replicas that beat, and a placer."""
+"""A small pool with the test's clock: replicas that send heartbeats, and a placer."""
 
 import itertools
 from collections.abc import AsyncIterator
@@ -37,7 +37,7 @@ def path(text: str, chunks: int) -> bytes:
 
 
 class World:
-    """`now_ms` moves only when the test moves it."""
+    """`now_ms` changes only when the test changes it."""
 
     def __init__(self, redis: RedisClient) -> None:
         self.now_ms = 1_800_000_000_000
@@ -79,7 +79,7 @@ class World:
     async def place(
         self, keys: bytes = b"", prompt_tokens: int = 1_000, **fields: Any
     ) -> Placement:
-        """Places and writes what follows from it."""
+        """Places a request and writes what follows from it."""
         placement = await self.placer.place(self.ask(keys, prompt_tokens, **fields))
         await self.placer.flush()
         return placement
@@ -89,7 +89,7 @@ class World:
         await self.placer.flush()
 
     async def renew(self, lease_ms: int) -> None:
-        """All that were not released."""
+        """Renews all leases that were not released."""
         self.placer.renew(self.now_ms / 1000, lease_ms, every=True)
         await self.placer.flush()
 

@@ -1,4 +1,4 @@
-"""Random requests, and what a model's output must be by transformers."""
+"""Random requests, and the correct outputs by transformers."""
 
 import random
 import re
@@ -17,9 +17,10 @@ from pando_worker.scheduler.batches.constrained import MIN_JUMP
 from pando_worker.server.jobs.constraints import grammar_of
 from tests.fuzz.models import SHIPPED, VOCAB
 
-EOS = 1  # not the model's own: a frequent token, so that requests do end
-# Two scores this close may change places with the order of a float32 sum; and a draw this close to
-# the border between two tokens may be either.
+EOS = 1  # a frequent token instead of the model's own, so that requests end
+# Two scores this close may swap with the order of a float32 sum, and a draw this close to the
+# border
+# between two tokens may be either.
 TIE = 2e-4
 BORDER = 1e-4
 
@@ -46,7 +47,7 @@ class Asked:
 
 
 class Crowd:
-    """Prompts share prefixes, as those of conversations do."""
+    """Prompts share prefixes, like those of conversations."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -54,8 +55,8 @@ class Crowd:
         self._prefixes = [self._tokens(rng.randint(1, 120)) for _ in range(3)]
 
     def ask(self, longest: int) -> list[Asked]:
-        """One request, or several for one prompt: the best tokens of different lengths, or, as
-        parallel sampling, draws with different seeds."""
+        """One request, or several for one prompt: greedy ones of different lengths, or sampled ones
+        with different seeds, as in parallel sampling."""
         rng = self._rng
         prompt = self._tokens(rng.randint(1, 40))
         if rng.random() < 0.7:
@@ -97,17 +98,17 @@ class Crowd:
 
 
 class Truth:
-    """transformers' float32 logits, edited as the request asks, say which token is the best, or
-    which one a draw yields."""
+    """The correct tokens, greedy or sampled, from transformers' float32 logits with the request's
+    edits."""
 
     def __init__(self, grammars: GrammarCompiler) -> None:
         self._grammars = grammars
         self._tokenizer = AutoTokenizer.from_pretrained(SHIPPED)
         self.ties = 0
-        self.jumps = 0  # that begin with another token than was sampled
+        self.jumps = 0  # jumps whose first token differs from the sampled one
 
     def check(self, model: Any, asked: Asked, produced: list[int], ended_by_stop: bool) -> None:
-        """Raises AssertionError where a token is not the right one, given those before it."""
+        """Raises AssertionError if a token is wrong, given the previous ones."""
         ids = torch.tensor([asked.prompt + produced])
         with torch.inference_mode():
             logits = model(ids).logits[0, len(asked.prompt) - 1 : -1].double()
@@ -129,8 +130,8 @@ class Truth:
     def _follow(
         self, grammar: Grammar, scores: Tensor, produced: list[int], asked: Asked, step: int
     ) -> int:
-        """Go on in the grammar as the output does. Returns by how many tokens: by one that is
-        right, or by those of the text that it forces."""
+        """Advance in the grammar along the output. Returns the number of tokens: one correct token,
+        or those of forced text."""
         mask = np.full(VOCAB // 32, -1, dtype=np.int32)
         grammar.fill_mask(mask)
         allowed = np.unpackbits(mask.view(np.uint8), bitorder="little").astype(bool)
@@ -151,11 +152,11 @@ class Truth:
             if left[: len(new)] == new:
                 assert all(map(grammar.accept, new))
                 return len(new)
-        raise AssertionError("no token that is right begins so")
+        raise AssertionError("no correct token begins like this")
 
     def _is_right(self, scores: Tensor, token: int, asked: Asked, step: int) -> bool:
-        """Whether it is the best, or the one at which the probabilities, added up in order, pass
-        the draw."""
+        """Whether it is the best token, or the one where the cumulative probabilities exceed the
+        draw."""
         if not asked.sampling.get("temperature"):
             gap = float(scores.max() - scores[token])
             self.ties += 0 < gap <= TIE

@@ -1,10 +1,10 @@
-"""Runs crowds of random requests through engines of random settings, until the time is up.
+"""Runs crowds of random requests through engines with random settings, until the time is up.
 
     python -m tests.fuzz.engine --minutes 30
 
-Every token must be the one that transformers finds best, or that a draw from its probabilities
-yields, and after each crowd every page must be back. Each crowd is told by its seed, so a failure
-can be run again: `--seed N --minutes 0`.
+Every token must be the best one by transformers, or the one that a draw from its probabilities
+yields, and after each crowd every page must be free again. A crowd is determined by its seed, so a
+failure can be repeated: `--seed N --minutes 0`.
 """
 
 import random
@@ -83,7 +83,7 @@ def run_crowd(
     truth: Truth,
     tally: Tally,
 ) -> None:
-    """One engine and all requests that it gets."""
+    """Run one engine with all its requests."""
     rng = random.Random(seed)
     checkpoint = rng.choice(models)
     shape, settings = random_shape(rng), random_settings(rng, checkpoint.cell_bytes)

@@ -1,4 +1,4 @@
-"""The models of a fuzz run: the shipped one, and tiny random ones whose layers have windows."""
+"""The models of a fuzz run: the shipped one, and tiny random ones with window layers."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ VOCAB = 3072  # of all of them
 @dataclass(frozen=True)
 class Checkpoint:
     path: Path
-    truth: Any  # the same model as transformers runs it
+    truth: Any  # the same model in transformers
     cell_bytes: int  # keys and values of a token, in float32
 
 

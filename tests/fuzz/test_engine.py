@@ -1,4 +1,4 @@
-"""A short run of the fuzzer with seeds that reach most of what it draws."""
+"""A short run of the fuzzer with seeds that reach most of its features."""
 
 from pathlib import Path
 

@@ -1,5 +1,5 @@
-"""Tests that need an NVIDIA GPU and flashinfer: `make test-gpu`. Elsewhere they are skipped, and
-say why. flashinfer compiles its kernels when they are first used, which takes minutes."""
+"""Tests that need an NVIDIA GPU and flashinfer: `make test-gpu`. Elsewhere they are skipped with a
+reason. flashinfer compiles its kernels at their first use, which takes minutes."""
 
 from importlib.util import find_spec
 from pathlib import Path

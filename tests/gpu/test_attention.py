@@ -1,4 +1,4 @@
-"""flashinfer's kernels, as the backend uses them, against brute force in float64."""
+"""flashinfer's kernels, as the backend uses them, compared with brute force in float64."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ def test_attention_equals_brute_force(
 
 
 def test_torchs_attention_on_the_gpu_equals_brute_force(gpu: torch.device) -> None:
-    """It is what models run on that flashinfer has no kernels for."""
+    """Models that flashinfer has no kernels for use it."""
     made = [case(rows, 16) for rows in BATCHES]
     slots = [own for each in made for own in each.slots]
     pool = pool_for(layers_of(KINDS, gpu), slots, 16, BF16, gpu)
@@ -101,7 +101,7 @@ def test_fixed_decodes_equal_brute_force_also_with_rows_of_padding(
 
 
 def test_a_replay_follows_the_plan_that_was_made_after_the_capture(gpu: torch.device) -> None:
-    """Captured on short rows, replayed on long ones, which take more of the multiprocessors."""
+    """Captured with short rows, replayed with long ones, which use more multiprocessors."""
     short, long = case([(3, 1)] * 8, 16), case([(n, 1) for n in range(0, 4000, 500)], 16)
     layers = layers_of(KINDS, gpu)
     pool = pool_for(layers, [*short.slots, *long.slots], 16, BF16, gpu)

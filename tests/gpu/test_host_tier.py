@@ -1,4 +1,4 @@
-"""Pages between the GPU and pinned host memory, beside the model's stream."""
+"""Copies of pages between the GPU and pinned host memory, in parallel with the model's stream."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ def test_pages_come_back_as_they_were(
     before = pages_of(pool, 16, [5, 0, 7, 2])
     untouched = pages_of(pool, 16, [6])
     host.pages.copy(copies([5, 0, 7, 2], [9, 3, 4, 0]), None)
-    for part in (*pool.k, *pool.v):  # in the model's stream, as the step that takes the pages over
+    for part in (*pool.k, *pool.v):  # in the model's stream, like the step that reuses the pages
         part.view(torch.uint8)[: 6 * 16].zero_()
     host.pages.copy(copies([6], [1]), copies([1, 6, 3, 4, 2], [9, 3, 4, 0, 1]))
     for was, now in zip(before, pages_of(pool, 16, [1, 6, 3, 4]), strict=True):

@@ -1,5 +1,6 @@
-"""Whole models on the GPU: flashinfer and CUDA graphs against torch, and both against transformers
-in float32, on tiny random checkpoints of every family in bfloat16."""
+"""Whole models on the GPU: flashinfer with CUDA graphs and torch, both compared with transformers
+in
+float32, on tiny random checkpoints of every family in bfloat16."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,9 +17,9 @@ from tests.worker.model.families import FAMILIES
 from tests.worker.model.paged import Paged, Row
 from tests.worker.scheduler.world import World
 
-# Heads that flashinfer has kernels for.
+# Head dimensions that flashinfer has kernels for.
 WIDER: dict[str, Any] = {"hidden_size": 256, "head_dim": 64}
-STD = 0.08  # of weights; with the others' 0.3 layers of this width multiply rounding errors
+STD = 0.08  # of weights; with the usual 0.3, layers of this width multiply rounding errors
 PROMPTS = [prompt(length, seed=length) for length in (1, 9, 40, 2, 17)]
 STEPS = 6
 WAYS: dict[str, dict[str, Any]] = {
@@ -57,7 +58,7 @@ def paged(family: Reference, way: str, **settings: Any) -> Paged:
 
 
 def worst_error(model: Paged, family: Reference) -> float:
-    """Of prefills and decodes, of all rows and of fewer, against float32."""
+    """The largest error of prefills and decodes, of all rows and of fewer, against float32."""
     rows = [Row(list(tokens)) for tokens in PROMPTS]
     worst = 0.0
 
@@ -102,9 +103,9 @@ def test_keys_and_values_in_fp8_stay_close(family: Reference) -> None:
 def test_the_engines_greedy_tokens_are_the_best_ones(
     family: Reference, way: str, overlap: bool
 ) -> None:
-    """Each is, given those before it, within rounding of what float32 holds best: mixed batches,
-    chunks, cache hits, tokens that are not known when their step is launched, and pages that are
-    released behind windows."""
+    """Each token, given the previous ones, is the best by float32 up to rounding: in mixed batches,
+    with chunks, cache hits, tokens that are unknown when their step is launched, and pages released
+    behind windows."""
     model = paged(family, way, max_running_requests=8, chunked_prefill_size=32)
     world = World(
         page_size=16,

@@ -1,4 +1,4 @@
-"""flashinfer's norms, activation and rotation against torch's operators."""
+"""flashinfer's norms, activation and rotation, compared with torch's operators."""
 
 import pytest
 import torch

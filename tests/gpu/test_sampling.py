@@ -1,4 +1,4 @@
-"""Draws on the GPU: the CPU's, and the same in any batch."""
+"""Draws on the GPU equal the CPU's, and are the same in any batch."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ ROWS, VOCAB = 48, 32_000
 
 
 def params(rows: int) -> SamplingBatch:
-    """Of every kind: greedy, plain, and with each of the limits."""
+    """Rows of every kind: greedy, plain, and with each of the filters."""
     index = np.arange(rows)
     return SamplingBatch(
         temperature=np.where(index % 4 == 0, 0.0, 0.5 + index / rows).astype(np.float32),

@@ -1,4 +1,4 @@
-"""Two GPUs that share a model: collectives by NCCL, also inside CUDA graphs."""
+"""Two GPUs that share a model: NCCL collectives, also inside CUDA graphs."""
 
 import multiprocessing
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""What images install beneath Pando is what pip would install for its extras."""
+"""Images install the same dependencies as pip would for Pando's extras."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ EXTRAS = ("router,otel", "operator", "worker,otel", "cuda,otel")
 
 
 def wanted(extra: str) -> set[Requirement]:
-    """By the metadata that pip reads, with the extras that this one names."""
+    """An extra's requirements from the metadata that pip reads, including extras that it names."""
     found = set()
     for requirement in map(Requirement, requires("pando") or ()):
         if requirement.marker and not requirement.marker.evaluate({"extra": extra}):

@@ -1,8 +1,8 @@
-"""Tries a sample of mutants of each target, and exits 1 where too many live.
+"""Tries a sample of mutants of each target, and exits 1 if too many survive.
 
 Run: python -m tests.mutation, or make test-mutations. The same seed draws the same sample from the
-same sources. A mutant that lives wants a test that shows the behaviour it breaks; one that changes
-no behaviour belongs into equivalent.toml, with the reason.
+same sources. A surviving mutant needs a test for the behaviour that it breaks; one that changes no
+behaviour belongs in equivalent.toml, with the reason.
 """
 
 import time
@@ -75,7 +75,7 @@ class Drawn:
 
 
 def drawn(target: Target, copy: Copy, each: int, seed: str, known: set[Change]) -> Drawn:
-    """Raises click.ClickException where `known` has what no mutant of this file does."""
+    """Raises click.ClickException if `known` has a change that no mutant of this file makes."""
     source = (copy.root / target.file).read_bytes()
     mutants = list(target.mutants(source))
     possible = {equivalent.change(mutant, source) for mutant in mutants}

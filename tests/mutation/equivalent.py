@@ -1,4 +1,4 @@
-"""The mutants of equivalent.toml: they change no behaviour that anybody can see."""
+"""The mutants of equivalent.toml, which change no visible behaviour."""
 
 import tomllib
 from collections.abc import Collection, Iterable
@@ -12,7 +12,7 @@ _LISTED = Path(__file__).with_name("equivalent.toml")
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a mutant does, in words that survive an edit elsewhere in its file."""
+    """A mutant's change, in a form that survives edits elsewhere in its file."""
 
     file: str
     was: str
@@ -25,7 +25,7 @@ def change(mutant: Mutant, source: bytes) -> Change:
 
 
 def read(path: Path = _LISTED) -> set[Change]:
-    """Raises KeyError where an entry lacks a field, ValueError where it gives no reason."""
+    """Raises KeyError if an entry lacks a field, ValueError if it gives no reason."""
     listed = tomllib.loads(path.read_text())["mutants"]
     for one in listed:
         if not one["because"].strip():
@@ -34,5 +34,5 @@ def read(path: Path = _LISTED) -> set[Change]:
 
 
 def stale(known: Iterable[Change], possible: Collection[Change]) -> list[Change]:
-    """Those that no mutant makes any more, as the lines have changed or gone."""
+    """Entries that no mutant makes any more, because the lines have changed or gone."""
     return [one for one in known if one not in possible]

@@ -1,4 +1,4 @@
-"""Mutants of a script of Redis, by its tokens: enough for files without a parser in Python."""
+"""Mutants of a Redis script, by tokens, as Python has no parser for these files."""
 
 import re
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ _SWAPS = {
     rb"or": ("logic", b"and"),
     rb"not": ("logic", b""),
 }
-# Strings and comments come first: what stands in them is no token.
+# Strings and comments come first, so that their content is not split into tokens.
 _TOKEN = re.compile(
     rb"""--[^\n]*|'[^'\n]*'|"[^"\n]*"|(?P<number>\b\d+(\.\d+)?\b)"""
     rb"""|(?P<swap><=|>=|==|~=|(?<=\s)[<>+*/-](?=\s)|\b(max|min|and|or|not)\b)"""

@@ -35,7 +35,7 @@ def _folded(lines: bytes) -> str:
 
 
 def sample(mutants: Iterable[Mutant], count: int, seed: str) -> list[Mutant]:
-    """`count` of a file's mutants, of each kind as many as there are of the others."""
+    """`count` of a file's mutants, equally many of each kind."""
     rng = random.Random(seed)
     by_kind: dict[str, list[Mutant]] = defaultdict(list)
     for mutant in mutants:

@@ -44,7 +44,7 @@ def mutants_of(file: str, source: bytes) -> Iterator[Mutant]:
 
 
 def _changes(node: ast.AST) -> Iterator[tuple[ast.expr | ast.stmt, str, str]]:
-    """Each node that may be changed, the kind of the change, and what stands there then."""
+    """Each node that may be changed, the kind of the change, and the new text."""
     if isinstance(node, ast.Expr) and ast.unparse(node).startswith(_LOGGERS):
         return
     if isinstance(node, ast.expr | ast.stmt):
@@ -77,7 +77,7 @@ def _changed(node: ast.expr | ast.stmt) -> Iterator[tuple[str, ast.AST]]:
 
 
 def _behaviour(node: ast.AST) -> Iterator[ast.AST]:
-    """The children on which behaviour depends, and whose places in the source are known."""
+    """The children that behaviour depends on and that have known places in the source."""
     if isinstance(node, ast.JoinedStr):  # before Python 3.12 its parts have no places
         return
     for name, value in ast.iter_fields(node):

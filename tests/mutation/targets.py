@@ -1,4 +1,4 @@
-"""The files whose mutants are tried, and the tests that hold their behaviour."""
+"""The files that are mutated, and the tests of their behaviour."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from tests.mutation.mutant import Mutant
 @dataclass(frozen=True, slots=True)
 class Target:
     file: str  # from the root of the tree
-    tests: tuple[str, ...]  # what pytest is given
+    tests: tuple[str, ...]  # pytest's arguments
 
     def mutants(self, source: bytes) -> Iterator[Mutant]:
         is_lua = self.file.endswith(".lua")

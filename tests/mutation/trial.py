@@ -1,4 +1,4 @@
-"""Runs tests against one mutant, in a copy of the tree, so that the tree itself stays whole."""
+"""Runs tests with one mutant, in a copy of the tree, so that the tree itself stays intact."""
 
 import os
 import re
@@ -17,16 +17,16 @@ from tests.mutation.mutant import Mutant
 
 _ROOT = Path(__file__).parents[2]
 _PARTS = ("fleet", "router", "worker", "operator", "sim", "cli")
-_SLOWER = 4  # than without a mutant: then it hangs
+_SLOWER = 4  # times as slow as without a mutant counts as hanging
 _START_S = 20.0  # of servers and imports, on a busy machine
-_PASSED = 0  # by pytest
+_PASSED = 0  # pytest's exit code
 _OPTIONS = ("-x", "-q", "-rfE", "-p", "no:cacheprovider", "--hypothesis-profile=mutants")
-_ONE_SERVER = ("-k", "not redis_server")  # where tests run on two kinds: Valkey alone
+_ONE_SERVER = ("-k", "not redis_server")  # of tests that run on both servers, only Valkey
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/\S+)", re.MULTILINE)
 
 
 class TestsFailedError(Exception):
-    """Tests fail without any mutant, so they can say nothing about one."""
+    """Tests fail without any mutant, so they cannot judge one."""
 
     __test__ = False
 
@@ -38,17 +38,17 @@ class Copy:
     root: Path
 
     def failure(self, tests: tuple[str, ...], timeout_s: float) -> str | None:
-        """The first test that fails, or that they took longer; None where all pass."""
+        """The first test that fails, or a timeout; None if all pass."""
         paths = os.pathsep.join(str(self.root / part) for part in (*_PARTS, "."))
         command = [sys.executable, "-B", "-m", "pytest", *_OPTIONS, *_ONE_SERVER, *tests]
-        with TemporaryFile() as said:  # a pipe would stay open where a server outlives its test
+        with TemporaryFile() as said:  # a pipe would stay open if a server outlives its test
             process = subprocess.Popen(
                 command,
                 cwd=self.root,
                 env={**os.environ, "PYTHONPATH": paths},
                 stdout=said,
                 stderr=subprocess.DEVNULL,
-                start_new_session=True,  # a mutant that hangs ends with all that it started
+                start_new_session=True,  # to end a hanging mutant with its children
             )
             try:
                 status = process.wait(timeout_s)
@@ -64,8 +64,7 @@ class Copy:
         return named[1] if named else f"pytest exits with {status}"
 
     def seconds(self, tests: tuple[str, ...]) -> float:
-        """What the tests take while nothing is broken. Raises TestsFailedError where they fail
-        twice: once may be due to a busy machine."""
+        """The duration of the tests without a mutant. Raises TestsFailedError."""
         for _ in range(2):
             begun = time.monotonic()
             if (failure := self.failure(tests, timeout_s=600)) is None:
@@ -73,7 +72,7 @@ class Copy:
         raise TestsFailedError(f"without a mutant, {failure} fails")
 
     def killer(self, mutant: Mutant, tests: tuple[str, ...], usual_s: float) -> str | None:
-        """The test that fails, or the time the tests took; None where the mutant survives."""
+        """The test that fails, or the time the tests took; None if the mutant survives."""
         file = self.root / mutant.file
         source = file.read_bytes()
         file.write_bytes(mutant.applied(source))
@@ -90,7 +89,7 @@ def _end_session(leader: int) -> None:
 
 @contextmanager
 def copied(of: Copy | None = None) -> Iterator[Copy]:
-    """A copy of what git has of the tree, with what has changed and what is new; or of a copy."""
+    """A copy of the tree's files known to git, with changes and new files; or of another copy."""
     with TemporaryDirectory(prefix="pando-mutants-") as folder:
         if of is not None:
             copytree(of.root, folder, dirs_exist_ok=True)

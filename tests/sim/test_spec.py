@@ -1,4 +1,4 @@
-"""A default stands once: what a worker or a router has as a setting is taken from there."""
+"""A default is defined once: the simulator takes it from the setting of the worker or router."""
 
 import ast
 from pathlib import Path
@@ -34,7 +34,7 @@ def test_the_simulator_has_the_default_of_the_part_that_it_simulates(name: str) 
 
 
 def test_no_field_of_a_spec_repeats_a_number_of_a_setting_of_the_same_name() -> None:
-    """A field that a part or the simulator's own settings have, too, names where its default is."""
+    """A field that is also a setting of a part or of the simulator refers to that default."""
     settings = {*type(ROUTER).model_fields, *type(WORKER).model_fields}
     repeated = [
         f"{file}: {field}"
@@ -50,7 +50,7 @@ def spec_fields() -> set[str]:
 
 
 def numbers(file: Path) -> list[str]:
-    """The fields of a module's classes whose default is written as a number or a text."""
+    """The fields of a module's classes with a literal number or text as default."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
     return [
         field.target.id

@@ -1,8 +1,8 @@
-"""Clients of all kinds, each of which knows what is a right end of its request.
+"""Clients of all kinds; each knows the correct ends of its request.
 
-An end is `finished` (the whole answer, token by token), `failed` (an error in words), or
-`cancelled` (by the client). Whatever else happens raises `LostError`: a wrong or cut answer, one
-that never comes, a status that does not belong to what was sent.
+An end is `finished` (the whole answer, token by token), `failed` (an error with a message), or
+`cancelled` (by the client). Everything else raises `LostError`: a wrong or cut answer, one that
+never arrives, a status that does not fit the request.
 """
 
 import asyncio
@@ -26,14 +26,14 @@ class End(StrEnum):
 
 
 class LostError(Exception):
-    """What a request came to, and it is no end."""
+    """A request's outcome that is not a correct end."""
 
 
 Kind = Callable[["Client"], Awaitable[End]]
 
 
 class Client:
-    """Asks one router, with keep-alive, one request after the other."""
+    """Sends requests to one router, with keep-alive, one at a time."""
 
     def __init__(self, port: int, real_model: str | None, rng: random.Random) -> None:
         self._port = port
@@ -63,7 +63,7 @@ class Client:
     async def run(
         self, session: aiohttp.ClientSession, stop: asyncio.Event, note: Callable[[str, str], None]
     ) -> None:
-        """Requests until `stop`; `note` is told the kind and the end of each."""
+        """Sends requests until `stop`; calls `note` with the kind and the end of each."""
         self._session = session
         weights, kinds = zip(*self.kinds(), strict=True)
         while not stop.is_set():
@@ -78,7 +78,7 @@ class Client:
             except (LostError, aiohttp.ClientError, OSError, EOFError) as error:
                 note(name, f"lost: {error!r}"[:300])
 
-    # Such as everybody sends.
+    # Ordinary requests.
 
     async def whole(self) -> End:
         prompt, count = self._prompt(), self.rng.randint(1, 40)
@@ -86,7 +86,7 @@ class Client:
             try:
                 said = await answer.read()
             except aiohttp.ClientPayloadError:
-                return End.FAILED  # its length says that it is cut
+                return End.FAILED  # cut, by its length
             if answer.status != 200:
                 return _error(answer.status, said)
             if json.loads(said)["choices"][0]["text"] != "".join(tokens_of(prompt, count)):
@@ -114,7 +114,7 @@ class Client:
                 return _error(answer.status, await answer.read())
             return _ended(await answer.read())[1]
 
-    # Such as leave.
+    # Clients that leave.
 
     async def leaves_stream(self) -> End:
         async with self._post({**self._body(), "stream": True}) as answer:
@@ -144,17 +144,17 @@ class Client:
         return End.CANCELLED
 
     async def sends_half(self) -> End:
-        """A body that is shorter than it says, and then nobody."""
+        """Sends less of a body than announced, then leaves."""
         _, writer = await asyncio.open_connection("127.0.0.1", self._port)
         writer.write(_head(500) + b'{"model": "light", "pro')
         await asyncio.sleep(self.rng.random() * 0.5)
         writer.transport.abort()
         return End.CANCELLED
 
-    # Such as are wrong: their error is the right end, and nothing else is.
+    # Wrong requests, which must end with their error.
 
     async def giant(self) -> End:
-        """Above the bound: refused before it is sent."""
+        """Larger than the limit: refused before it is sent."""
         return await self._refused(_head(1 << 40), {413})
 
     async def malformed(self) -> End:
@@ -193,10 +193,10 @@ class Client:
         finally:
             writer.transport.abort()
 
-    # How it is done.
+    # Helpers.
 
     def _prompt(self) -> str:
-        """One of a few beginnings, and something of its own."""
+        """One of a few prefixes, and a unique end."""
         return f"system {self.rng.randrange(20)} " * 60 + str(self.rng.random())
 
     def _body(self) -> dict[str, object]:
@@ -231,7 +231,7 @@ def _head(length: int) -> bytes:
 
 
 def _error(status: int, said: bytes) -> End:
-    """Raises LostError where it does not say in words what happened."""
+    """Raises LostError if the error has no message."""
     try:
         message = json.loads(said)["error"]["message"]
     except (ValueError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""What goes wrong in a soak, one fault after the other, drawn by a seed; each ends by itself."""
+"""The faults of a soak, one at a time, drawn by a seed; each ends by itself."""
 
 import asyncio
 import random
@@ -19,7 +19,7 @@ class Faults:
         self.done: Counter[str] = Counter()
 
     async def run(self, stop: asyncio.Event, every_s: float) -> None:
-        """Until `stop`; then all is whole again."""
+        """Causes faults until `stop`, then waits until everything works again."""
         faults: list[tuple[int, Fault]] = [
             (6, self.light_worker_killed),
             (3, self.light_worker_hangs),
@@ -31,7 +31,7 @@ class Faults:
         if self._fleet.real:
             faults.append((1, self.real_worker_killed))
         weights, acts = zip(*faults, strict=True)
-        left = list(acts)  # each once before any comes twice
+        left = list(acts)  # each one once before any occurs twice
         self._rng.shuffle(left)
         while not stop.is_set():
             act = left.pop() if left else self._rng.choices(acts, weights)[0]

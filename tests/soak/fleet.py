@@ -1,4 +1,4 @@
-"""What a soak runs: Redis behind relays, two routers, and workers that die and come back."""
+"""The fleet of a soak: Redis behind relays, two routers, and workers that die and come back."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ from tests.router.world import RouterClient
 from tests.soak.relay import Relay
 
 REAL_MODEL = "pando-tiny"
-LEASE_S = 10.0  # above what any request here takes
+LEASE_S = 10.0  # longer than any request here
 ROUTER: dict[str, Any] = {
     "max_body_bytes": 8 * 1024 * 1024,
     "max_replica_requests": 20,
@@ -111,12 +111,12 @@ class SoakFleet:
         )
 
     async def replicas(self, router: RouterClient) -> list[dict[str, Any]]:
-        """Those that live, as the router sees them."""
+        """The live replicas, as the router sees them."""
         pools = (await router.get("/fleet")).json["pools"].values()
         return [row for rows in pools for row in rows if row["state"] != "lost"]
 
     async def all_ready(self) -> bool:
-        """Whether each worker, started once more or not, is there for each router."""
+        """Whether each worker, restarted or not, is ready for each router."""
         names = {worker.name for worker in (*self.light, *self.real)}
         for router in self.routers:
             ready = {r["replica"] for r in await self.replicas(router) if r["state"] == "ready"}

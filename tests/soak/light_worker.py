@@ -1,9 +1,10 @@
-"""A worker without a model, as a process that can be killed: pages of KV, a queue, and answers of
-which every token follows from the prompt, so that a client knows whether any is missing.
+"""A worker without a model, as a process that can be killed: KV pages, a queue, and answers whose
+tokens follow from the prompt, so that a client notices a missing one.
 
     python -m tests.soak.light_worker '{"name": "light-0", "redis": "redis://…"}'
 
-It ends with its standard input. Streams can be resumed at another one, as those of Pando's workers.
+It ends with its standard input. Streams can be resumed at another one, like those of Pando's
+workers.
 """
 
 import asyncio
@@ -32,13 +33,13 @@ BEAT_S = 0.3
 
 
 def tokens_of(prompt: str, count: int) -> list[str]:
-    """What any of these workers says to the prompt."""
+    """The answer of any of these workers to the prompt."""
     seed = hashlib.blake2b(prompt.encode(), digest_size=3).hexdigest()
     return [f"{seed}.{number} " for number in range(count)]
 
 
 class Pages:
-    """Who has no page waits; a page has one owner from `hold` to its end."""
+    """Requests without a page wait; a page has one owner during `hold`."""
 
     def __init__(self) -> None:
         self.free = PAGES
@@ -48,7 +49,7 @@ class Pages:
 
     @asynccontextmanager
     async def hold(self, tokens: int) -> AsyncIterator[None]:
-        """Raises web.HTTPException where it can never be, or too many wait."""
+        """Raises web.HTTPException if it can never fit or too many requests wait."""
         pages = -(-tokens // PAGE_TOKENS)
         if pages > PAGES:
             raise refusal(400, f"{tokens} tokens are more than fit")
@@ -87,7 +88,7 @@ class LightWorker:
         self._pages = Pages()
 
     async def run(self) -> None:
-        """Until its standard input ends."""
+        """Runs until its standard input ends."""
         app = web.Application(client_max_size=1 << 26)
         app.router.add_post("/v1/completions", self._complete)
         app.router.add_get("/healthz", self._state)

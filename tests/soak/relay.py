@@ -1,4 +1,4 @@
-"""A wire that can be cut: a TCP port before a server, which passes, holds back or drops."""
+"""A connection that can be cut: a TCP port before a server that passes, holds or drops data."""
 
 import asyncio
 from enum import Enum
@@ -7,7 +7,7 @@ from typing import Self
 
 class Wire(Enum):
     PASSES = "passes"
-    HOLDS = "holds"  # no byte goes either way, connections stay
+    HOLDS = "holds"  # no byte passes in either direction, connections stay
     DROPS = "drops"  # connections break, and new ones are closed at once
 
 
@@ -57,7 +57,8 @@ class Relay:
                 each.transport.abort()
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Until either end closes; then both do: a half-open connection is of no use here."""
+        """Passes data until either end closes, then closes both, as nothing here uses half-open
+        ones."""
         try:
             while data := await reader.read(65536):
                 await self._passes.wait()

@@ -2,9 +2,9 @@
 
     python -m tests.soak.router --minutes 20 --seed 1
 
-Every request ends in one of three ways (see `clients`), and when all is quiet no lease, no request
-in flight, no queue entry and no KV page is left anywhere, and the routers' memory is flat. Ends
-with 1 and says what is wrong where that is not so.
+Every request must end in one of three ways (see `clients`). At the end no lease, no request in
+flight, no queue entry and no KV page may be left, and the routers' memory must be flat. Otherwise
+the exit code is 1 and the problems are printed.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from tests.soak.fleet import LEASE_S, REAL_MODEL, SoakFleet
 
 READY_S = 90.0  # real workers load a model on a busy machine
 GROWTH = 1.15  # of a router's memory, from a third of the time to the end
-GROWTH_BYTES = 12 * 2**20  # besides that
+GROWTH_BYTES = 12 * 2**20  # in addition
 
 
 @dataclass
@@ -40,7 +40,7 @@ class Report:
         return sum(count for (_, each), count in self.ends.items() if each == end)
 
     def check_ends(self) -> None:
-        """Each request that was sent has ended in one of the three ways."""
+        """Each sent request must have ended in one of the three ways."""
         sent = self.total("sent")
         ended = sum(self.total(end) for end in End)
         if sent != ended:
@@ -95,8 +95,8 @@ async def soak(
             calm.set()
             await faulting
             await _check(report, fleet.all_ready, "all workers being ready again", READY_S)
-            # Leases that a fault cost end by themselves. Any that is left after that was lost
-            # without a fault.
+            # Leases lost by a fault end by themselves. Any that is left later was lost without a
+            # fault.
             await asyncio.sleep(LEASE_S + 1.0)
             stop.set()
         await _audit(fleet, report)
@@ -115,7 +115,7 @@ async def _one(client: Client, stop: asyncio.Event, report: Report) -> None:
 
 
 async def _audit(fleet: SoakFleet, report: Report) -> None:
-    """Nothing must be left."""
+    """Check that nothing is left."""
     began = time.monotonic()
 
     async def routers_idle() -> bool:

@@ -1,4 +1,4 @@
-"""A short soak: the long one is a command, see `router`."""
+"""A short soak; the long one is the command in `router`."""
 
 import pytest
 

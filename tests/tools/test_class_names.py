@@ -1,4 +1,4 @@
-"""A class name stands once in a part, so that a name in a trace or a search has one meaning."""
+"""A class name is used once in a part, so that a name in a trace or a search has one meaning."""
 
 import ast
 from collections import defaultdict
@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PARTS = ("cli", "fleet", "operator", "router", "sim", "worker")
-# What `models/registry.py` asks of each module in `models/families/`, next to `build`.
+# `models/registry.py` requires this class of each module in `models/families/`, besides `build`.
 INTERFACES = {"Config": "worker/pando_worker/models/families"}
 
 

@@ -38,7 +38,7 @@ LINK = re.compile(r"\]\(([^)#:]+)\)")
 
 
 def named_in(file: Path) -> list[str]:
-    """What a page, or the map of a package, names in backticks; of a map the bare paths, too."""
+    """Names in backticks in a page or in a package's map; in a map also bare paths."""
     text = file.read_text(encoding="utf-8")
     if file.suffix == ".py":
         text = ast.get_docstring(ast.parse(text)) or ""
@@ -56,7 +56,7 @@ def is_path(name: str) -> bool:
 
 @cache
 def endings() -> set[str]:
-    """Every file and folder, and by how much of the end of its path it may be named."""
+    """Every end of a file's or folder's path by which it may be named."""
     found: set[str] = set()
     for path in (*ROOT.iterdir(), *(path for part in PARTS for path in (ROOT / part).rglob("*"))):
         parts = path.relative_to(ROOT).parts
@@ -68,14 +68,14 @@ def endings() -> set[str]:
 
 
 def exists(name: str) -> bool:
-    """A capital word stands for any name: of `policies/NAME.py` the folder exists."""
+    """A word in capitals stands for any name: for `policies/NAME.py` the folder must exist."""
     if re.search(r"\b[A-Z]+\.\w+$", name) and name not in endings():
         name = name.rpartition("/")[0]
     return name in endings()
 
 
 def module_exists(name: str) -> bool:
-    """A module or package, or what one defines or imports."""
+    """Whether it is a module or package, or a name that one defines or imports."""
     package, *rest = name.split(".")
     place = ROOT / {"pando": "cli"}.get(package, package.removeprefix("pando_")) / package
     while rest and (place / rest[0]).is_dir():
@@ -89,7 +89,7 @@ def module_exists(name: str) -> bool:
 
 
 def collected_in(file: Path) -> set[str]:
-    """What pytest could collect by name at the top of a module: functions and classes."""
+    """Names at the top of a module that pytest could collect: functions and classes."""
     names = set()
     for node in ast.parse(file.read_text(encoding="utf-8")).body:
         match node:
@@ -105,7 +105,7 @@ def collected_in(file: Path) -> set[str]:
 
 
 def sections(page: Path) -> set[str]:
-    """The names by which the headings of a page are linked to."""
+    """The link targets of a page's headings."""
     heads = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.M)
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 

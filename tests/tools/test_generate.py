@@ -1,4 +1,4 @@
-"""What is generated is fresh, and where it is not, `make lint` says which file."""
+"""Generated files are up to date; otherwise `make lint` names the stale file."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""A package whose `__init__.py` begins with a map names all that lives there, and nothing else."""
+"""A package's map, at the start of its `__init__.py`, names exactly the modules that live there."""
 
 import ast
 import re
@@ -11,11 +11,11 @@ PARTS = ("cli", "fleet", "operator", "router", "sim", "worker")
 ENTRY = re.compile(r"^ {4}(\S+?(?:, \S+)*)(?:$| {2,})", re.M)
 
 
-BEGINNINGS = {"fleet/pando_fleet"}  # that name where to begin, not all that there is
+BEGINNINGS = {"fleet/pando_fleet"}  # their maps name where to begin, not everything
 
 
 def maps() -> dict[str, tuple[Path, list[str]]]:
-    """By package: its folder, and what the map names."""
+    """Each package's folder, and the names in its map."""
     found = {}
     for file in (init for part in PARTS for init in ROOT.glob(f"{part}/**/__init__.py")):
         text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8")), clean=False) or ""

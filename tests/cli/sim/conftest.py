@@ -1,4 +1,4 @@
-"""`pando sim` within the process of the tests."""
+"""`pando sim` in the tests' own process."""
 
 import signal
 from collections.abc import Iterator
@@ -10,8 +10,8 @@ from pando.up.signals import END_SIGNALS
 
 @pytest.fixture(autouse=True)
 def signals_as_before() -> Iterator[None]:
-    """The command ignores the signals that end it once it is over, and so would all that later
-    tests start."""
+    """Restores the signals: the command ignores them at its end, and processes of later tests would
+    inherit that."""
     handlers = {number: signal.getsignal(number) for number in END_SIGNALS}
     yield
     for number, handler in handlers.items():

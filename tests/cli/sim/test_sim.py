@@ -1,4 +1,4 @@
-"""`pando sim` as people start it: what it leaves behind, what it refuses, and how it ends."""
+"""`pando sim` as a command: its files, its errors, and how it ends."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What happens to the fleet when `pando up` cannot clean up: it is killed outright."""
+"""The fleet ends even if `pando up` is killed and cannot clean up."""
 
 import signal
 import subprocess

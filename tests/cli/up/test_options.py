@@ -65,7 +65,7 @@ def test_what_cannot_be_passed_on_is_refused_in_one_line(
 
 
 def test_every_setting_of_a_part_is_taken_decided_or_refused_by_name(capsys: Capture) -> None:
-    """So a new one needs no second list."""
+    """So a new setting needs no second list."""
     both = WorkerSettings.model_fields.keys() & RouterSettings.model_fields.keys()
     own = {"model", "host", "port", "redis", "drain_seconds"}
     for name in both - own:

@@ -1,4 +1,4 @@
-"""A part of the fleet with small real processes: restarted, stopped, killed, its children too."""
+"""A part of the fleet with small real processes: restarting, stopping, killing, with children."""
 
 import asyncio
 import sys
@@ -150,7 +150,7 @@ async def test_a_kill_while_the_process_is_being_made_does_not_wait_for_it(
 ) -> None:
     world = World(guard, tmp_path, IGNORE_SIGTERM + SLEEP)
     keeping = world.part.kept.start()
-    await asyncio.sleep(0)  # a turn of the loop: the task has begun to make it
+    await asyncio.sleep(0)  # the task has begun to create it
     world.part.kept.kill()
     await world.part.kept.stop(grace_s=600)
     assert keeping.done()

@@ -1,4 +1,4 @@
-"""The pod that sends the tests' load, steered from here through the API server's proxy."""
+"""The pod that sends the tests' load, controlled through the API server's proxy."""
 
 import json
 from collections import Counter
@@ -30,14 +30,14 @@ class Answer:
 
 @dataclass(slots=True)
 class LoadPod:
-    """Clients inside the cluster; `model` is the one that they ask."""
+    """Clients inside the cluster; they use the model `model`."""
 
     cluster: Cluster
     model: str
-    seen: int = 0  # streams that were counted
+    seen: int = 0  # counted streams
 
     def start(self, url: str, image: str) -> None:
-        self.stop()  # one that an earlier session left
+        self.stop()  # left by an earlier session
         self.cluster.create(
             CONFIG_MAPS, {"metadata": {"name": NAME}, "data": {CODE.name: CODE.read_text()}}
         )
@@ -55,7 +55,7 @@ class LoadPod:
         return self.cluster.find(f"{PODS}/{NAME}") is not None
 
     def set(self, clients: int, **shape: Any) -> None:
-        """So many clients from now on; none end after their streams."""
+        """Set the number of clients; with 0, clients end after their streams."""
         self._call("POST", "/load", {"clients": clients, "model": self.model} | shape)
 
     def streams(self, since: int) -> Object:
@@ -63,27 +63,27 @@ class LoadPod:
         return told
 
     def more(self, count: int) -> None:
-        """Until so many more streams have ended."""
+        """Wait until `count` more streams have ended."""
         ended = self.now()["ended"] + count
         wait_until("streams", lambda: self.now()["ended"] >= ended, PATIENCE_S, moving=self.now)
 
     def begin(self, clients: int, **shape: Any) -> None:
-        """So many clients, each at the beginning of its stream."""
+        """Set the number of clients, and wait until each is at the start of a stream."""
         self.set(0)
         self.rest()
         self.set(clients, **shape)
         wait_until("all have begun", lambda: self.now()["begun"] == clients, PATIENCE_S)
 
     def rest(self) -> None:
-        """Until no stream is running."""
+        """Wait until no stream is running."""
         wait_until("all have ended", lambda: not self.now()["running"], 2 * PATIENCE_S)
 
     def now(self) -> Object:
-        """How many streams have ended, are running, and have got an event of those."""
+        """The numbers of ended streams, of running ones, and of running ones with an event."""
         return self.streams(2**31)
 
     def count(self) -> "Counts":
-        """Of all streams that ended since the last time, once none is running."""
+        """Wait until no stream runs; returns counts of streams that ended since the last call."""
         self.rest()
         told = self.streams(self.seen)
         self.seen = told["ended"]
@@ -106,11 +106,11 @@ class LoadPod:
 
 @dataclass(slots=True)
 class Counts:
-    """What became of streams."""
+    """Counts of streams by outcome."""
 
     streams: int
     finished: int
-    tried_again: int  # of all, those that needed more than one try
+    tried_again: int  # streams that needed more than one try
     failed: int
     cut: int
     seconds_to_first: list[float]

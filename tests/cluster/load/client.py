@@ -1,13 +1,13 @@
-"""A client inside the cluster: streams of chats against the router's Service, counted to the last.
+"""A client inside the cluster: streams chats from the router's Service and counts every outcome.
 
-It runs in a pod of the operator's image, where aiohttp is, as `python client.py ROUTER_URL`, and is
-steered over HTTP: `POST /load` sets how many clients there are and what they ask, `GET /streams`
-tells of each stream that ended, `POST /ask` sends one request and hands its answer back.
+It runs as `python client.py ROUTER_URL` in a pod of the operator's image, which has aiohttp, and is
+controlled over HTTP: `POST /load` sets the number of clients and their requests, `GET /streams`
+lists the ended streams, `POST /ask` sends one request and returns its answer.
 
-A stream is *finished* when its end came (`[DONE]`), *refused* when a try got an error before its
-first event, as clients that repeat such tries see it, and *cut* when it ended or broke after its
-first event without its end. Only what was refused is tried again, a bounded number of times; a
-stream whose tries are over has *failed*.
+A stream is *finished* when its end (`[DONE]`) has arrived, *refused* when a try got an error before
+its first event, and *cut* when it ended or broke after its first event without `[DONE]`. Only
+refused tries are repeated, like clients do, a bounded number of times; then the stream has
+*failed*.
 """
 
 import asyncio
@@ -24,19 +24,19 @@ import aiohttp
 from aiohttp import web
 
 PORT = 8080
-KEPT = 100_000  # streams told of
+KEPT = 100_000  # ended streams that are kept
 TRY_AGAIN_S = 0.25
 QUIET_S = 60.0  # without a byte a stream counts as cut
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What `clients` clients ask, each one stream after the other."""
+    """The requests of `clients` clients; each runs one stream at a time."""
 
     clients: int = 0
     model: str = ""
     words: int = 100  # of a prompt
-    prefixes: int = 4  # different beginnings, half a prompt long
+    prefixes: int = 4  # different prefixes, half a prompt long
     max_tokens: int = 100
     tries: int = 5
     pause_s: float = 0.0  # between a client's streams
@@ -66,14 +66,14 @@ class Clients:
         self._running: list[Stream] = []
 
     def set(self, load: Load) -> None:
-        """Clients that are too many end after the stream that they are in."""
+        """Surplus clients end after their current stream."""
         self._load = load
         self._tasks = [task for task in self._tasks if not task.done()]
         for index in range(len(self._tasks), load.clients):
             self._tasks.append(asyncio.create_task(self._client(index)))
 
     def told(self, since: int) -> dict[str, Any]:
-        """Of the streams that ended, those from number `since` on."""
+        """The ended streams from number `since` on."""
         first = self._ended - len(self._streams)
         streams = list(self._streams)[max(0, since - first) :]
         return {
@@ -165,7 +165,7 @@ class Clients:
 
 
 def words(load: Load, choose: random.Random = random.Random()) -> str:  # noqa: B008
-    """A prompt: one of a few beginnings, and an end of its own."""
+    """A prompt: one of a few prefixes, and an end of its own."""
     prefix = random.Random(choose.randrange(load.prefixes))
     half = load.words // 2
     return " ".join(
@@ -179,7 +179,7 @@ def words(load: Load, choose: random.Random = random.Random()) -> str:  # noqa: 
 async def serve(url: str) -> web.Application:
     application = web.Application()
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=QUIET_S)
-    # Connections are not kept: so each request is the Service's to place, as a new client's is.
+    # Connections are not kept, so that the Service places each request like a new client's.
     connector = aiohttp.TCPConnector(limit=0, force_close=True)
     session = aiohttp.ClientSession(timeout=timeout, connector=connector)
     clients = Clients(session, url)

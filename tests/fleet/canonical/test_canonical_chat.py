@@ -1,4 +1,4 @@
-"""Chats as canonical bytes: equal where they say the same, extended by each next turn."""
+"""Chats as canonical bytes: equal for equal meaning, and extended by each next turn."""
 
 import json
 from typing import Any
@@ -10,7 +10,7 @@ from openai.types.chat import ChatCompletionMessage
 
 from pando_fleet.placement.prefix import PrefixError, chat_bytes, chunk_keys, seed, tools_bytes
 
-# Few letters, so that contents run into each other; the rest are what looks like a border.
+# Few letters, so that contents can be confused, and characters that look like a border.
 _TEXT = st.text(st.sampled_from('ab\xff\xfe\xfd\xfc\xfb\x00"{}:,'), max_size=4)
 _ROLE = st.sampled_from(["user", "a", "ab", ""])
 _PART = st.one_of(
@@ -54,7 +54,7 @@ def _without_empty(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _meaning(messages: Messages, tools: list[Any] | None) -> object:
-    """What a prompt says, without the spellings that mean the same."""
+    """A prompt's meaning, without differences of spelling."""
     said = []
     for message in messages:
         content = message.get("content") or []
@@ -83,7 +83,7 @@ def test_a_longer_conversation_extends_the_bytes_of_the_shorter(
 
 @given(st.text(max_size=8), st.text(max_size=8), st.text(max_size=8))
 def test_an_answer_that_goes_on_extends_the_bytes(text: str, more: str, reasoning: str) -> None:
-    """Of a turn that thought first, too: a continuation of half an answer keeps its prefix."""
+    """Also after reasoning: a continuation of a partial answer keeps its prefix."""
     short, long = (
         [{"role": "assistant", "reasoning_content": reasoning, "content": t}]
         for t in (text, text + more)
@@ -143,7 +143,7 @@ CONVERSATION: Messages = [
 
 
 def _as_sent(message: dict[str, Any], spelling: str) -> dict[str, Any]:
-    """An assistant's turn as clients send it back, spelled by OpenAI's own library."""
+    """An assistant's turn as clients send it back, in the spelling of OpenAI's own library."""
     if message["role"] != "assistant" or spelling == "plain":
         return message
     answer = ChatCompletionMessage.model_validate(message)
@@ -157,8 +157,8 @@ def _as_sent(message: dict[str, Any], spelling: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("spelling", ["plain", "all fields", "as received", "empty lists"])
 def test_each_turn_of_a_real_conversation_extends_the_chain_of_the_last(spelling: str) -> None:
-    """With tools, calls and their results, images, audio and several text parts; however the client
-    spells the answers that it sends back."""
+    """With tools, calls and their results, images, audio and several text parts, for any spelling
+    of the answers that the client sends back."""
     whole = _bytes(CONVERSATION, [WEATHER])
     start = seed("m")
     before = b""
@@ -176,7 +176,7 @@ def test_each_turn_of_a_real_conversation_extends_the_chain_of_the_last(spelling
 
 
 def test_prompts_that_differ_in_any_place_part_at_that_place() -> None:
-    """A match on the wrong text, such as that of the last message alone, would pair them."""
+    """Matching the wrong text, such as only the last message, would pair them."""
     for index, message in enumerate(CONVERSATION):
         other = [*CONVERSATION]
         other[index] = message | {"content": [{"type": "text", "text": "something else"}]}
@@ -198,7 +198,7 @@ def test_an_image_enters_as_a_digest_whatever_its_size() -> None:
 
 
 def test_a_mark_for_the_cache_says_nothing() -> None:
-    """It moves to the last message with every turn, as some clients write it."""
+    """Some clients move it to the last message with every turn."""
     mark = {"cache_control": {"type": "ephemeral"}}
     text, picture = {"type": "text", "text": "x"}, {"type": "image_url", "image_url": {"url": "u"}}
     plain: Messages = [{"role": "user", "content": [text, picture]}]

@@ -65,7 +65,7 @@ def _sent(turns: list[Any], **dump: Any) -> list[Any]:
 
 
 def _marked(turns: list[Any]) -> list[Any]:
-    """The last block marked for the cache, as clients do it anew with every turn."""
+    """With the last block marked for the cache, as clients do in every turn."""
     last = turns[-1]
     content = last["content"]
     if isinstance(content, str):

@@ -1,4 +1,4 @@
-"""Bodies of /v1/responses as canonical bytes: what one API says, the other says, too."""
+"""Bodies of /v1/responses as canonical bytes, which equal those of the same chat."""
 
 import json
 from typing import Any
@@ -18,7 +18,7 @@ TOOLS = tools_bytes(
 )
 PICTURE = {"type": "input_image", "image_url": "data:image/png;base64," + "iVBOR" * 4000}
 
-# As an answer's `output`, which clients append to the next input as it is, or dumped.
+# An answer's `output`, which clients append to the next input as objects or dumped.
 REASONING = ResponseReasoningItem.model_validate(
     {
         "id": "rs_1",

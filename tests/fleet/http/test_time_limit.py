@@ -1,4 +1,4 @@
-"""Time limits as headers: both forms are read alike, and the router's word is understood."""
+"""Time limits in headers: both forms mean the same, and workers understand the router's."""
 
 from math import inf
 

@@ -1,4 +1,4 @@
-"""Routers of a world whose time the test moves, and what placement sees of their requests."""
+"""Routers in a world with the test's clock, and their requests as placement sees them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ LEASES, PARTS, LOADS = KEYS.leases
 
 
 class SlowLine:
-    """Gives the answer to ZSCAN only after `meanwhile`."""
+    """Delays the answer to ZSCAN until after `meanwhile`."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -33,7 +33,7 @@ class SlowLine:
 
 
 class Router:
-    """One router of a world whose time the test moves."""
+    """One router in a world with the test's clock."""
 
     def __init__(self, world: World, name: str) -> None:
         self.name = name
@@ -58,7 +58,7 @@ class Router:
 
 
 async def pass_time(world: World, ms: int, *routers: Router) -> None:
-    """In which these routers live, and replica "a"."""
+    """Advance the clock while these routers and replica "a" live."""
     for _ in range(0, ms, BEAT_MS):
         world.now_ms += BEAT_MS
         await world.beat("a")
@@ -67,6 +67,6 @@ async def pass_time(world: World, ms: int, *routers: Router) -> None:
 
 
 async def truth(world: World) -> tuple[float, float, float]:
-    """Requests, waiting ones and their work at replica "a", as placement sees them."""
+    """Requests at replica "a", waiting ones, and their work, as placement sees them."""
     terms = (await world.terms())["a"]
     return terms.outstanding, terms.queue, terms.backlog_tokens

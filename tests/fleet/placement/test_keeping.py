@@ -1,4 +1,4 @@
-"""Routers renew their leases whole, bring back what Redis lost, and release what nobody holds."""
+"""Routers renew complete leases, restore what Redis lost, and release what nobody holds."""
 
 import struct
 from collections.abc import Awaitable, Callable
@@ -89,7 +89,7 @@ async def test_what_redis_lost_is_there_again_a_beat_or_two_later(
 async def test_while_one_of_the_keys_is_lost_the_bound_holds_or_is_right_a_beat_later(
     world: World,
 ) -> None:
-    """Without leases, but with parts, nothing is forgotten: no moment with a hole."""
+    """Without leases, but with parts, nothing is forgotten at any moment."""
     await world.beat("a")
     router = Router(world, "r1")
     for _ in range(5):
@@ -195,7 +195,7 @@ async def test_what_a_router_releases_while_redis_lists_its_leases_is_no_lease_t
 
 
 async def test_repairs_of_many_leases_are_whole(world: World) -> None:
-    """Leases beyond what one call looks at, in a sorted set that is no list any more."""
+    """More leases than one call checks, in a sorted set that is no longer encoded as a list."""
     await world.beat("a")
     router = Router(world, "r1")
     part = struct.pack(">3d", 1, 1, 1) + b"1:a\0\x01"

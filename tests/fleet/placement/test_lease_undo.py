@@ -1,4 +1,4 @@
-"""A lease that closes undoes what placing did, but for what an answer has made true."""
+"""A lease that closes undoes what placing did, except what an answer has made true."""
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Leases and their running sums against a plain list of who holds what until when."""
+"""Leases and their running sums, compared with a plain list of leases."""
 
 from dataclasses import dataclass
 
@@ -38,12 +38,12 @@ _STEP = st.one_of(
 
 
 class _Model:
-    """The fleet as a list: what each step must leave behind, by definition."""
+    """The fleet as a list: the correct state after each step, by definition."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._held: list[_Held] = []
-        self._expired: list[_Held] = []  # and not released: a renewal brings them back
+        self._expired: list[_Held] = []  # not released, so a renewal restores them
         self._ended: list[Placement] = []
         self._incarnation = dict.fromkeys(_REPLICAS, 1)
 
@@ -68,7 +68,7 @@ class _Model:
         await self.beat()
 
     async def _end(self, kind: str, number: int) -> None:
-        """Ends a part of a live lease, or of one that has ended already: then nothing changes."""
+        """Ends a part of a live lease, or of one that has already ended, without effect."""
         end = self._world.prefilled if kind == "prefilled" else self._world.release
         if number >= len(self._held):
             if self._ended:
@@ -82,7 +82,7 @@ class _Model:
             self._ended.append(held.placement)
 
     async def _renew(self, lease_ms: int) -> None:
-        """Of all that were not released, also those whose time was over."""
+        """Renews all leases that were not released, including expired ones."""
         self._held += self._expired
         self._expired.clear()
         for held in self._held:
@@ -100,7 +100,7 @@ class _Model:
             )
 
     def check(self, terms: dict[str, Candidate]) -> None:
-        """`terms` are those of a prompt of 1 token without output, so they show the sums."""
+        """`terms` are for a prompt of 1 token without output, so they show the sums."""
         for replica, incarnation in self._incarnation.items():
             mine = [h for h in self._held if h.owner == (replica, str(incarnation))]
             backlog = sum(h.uncached for h in mine if h.waiting)

@@ -1,4 +1,4 @@
-"""Where a prompt goes: the cheapest delay for itself and for those behind it."""
+"""A prompt's placement: the lowest delay for itself and for the requests behind it."""
 
 import asyncio
 from collections import Counter
@@ -49,7 +49,7 @@ async def test_recomputing_on_a_faster_replica_wins_where_the_prefix_saves_littl
 async def test_the_holder_loses_once_its_backlog_costs_more_than_recomputing(world: World) -> None:
     await world.beat("holder", "other")
     await _tree_of(world, "holder", LONG)
-    # One request waits at the holder, so two of three that come next do: of one each, 4/3 and 2/3.
+    # One request waits at the holder, so two of the next three will: of one each, 4/3 and 2/3.
     long = await world.place(prompt_tokens=10_600, only="holder")
     terms = await world.terms(LONG, 6_400)
     assert terms["holder"].cost_s == pytest.approx(10.6 + 0.001 * (1 + 1 + 4 / 3))
@@ -61,7 +61,7 @@ async def test_the_holder_loses_once_its_backlog_costs_more_than_recomputing(wor
 
 
 async def test_requests_that_wait_at_a_replica_make_recomputing_there_dearer(world: World) -> None:
-    """The same prompt, the same backlog at the holder: only who waits at the other one differs."""
+    """The same prompt and backlog at the holder; only the requests waiting at the other differ."""
     await world.beat("holder", "other")
     await _tree_of(world, "holder", LONG)
     await world.place(prompt_tokens=11_000, only="holder")  # costs more than recomputing 6.4 s
@@ -99,7 +99,7 @@ async def test_room_that_waiting_leases_will_need_counts_until_their_first_token
     waiting = (await world.terms())["r"]
     assert waiting.kv_wait_s == pytest.approx((1_500 + 300 + 1_100 - 2_000) / 100)
     await world.prefilled(first)
-    assert (await world.terms())["r"].kv_wait_s == 0.0  # from now on its heartbeat tells
+    assert (await world.terms())["r"].kv_wait_s == 0.0  # from now on its heartbeat reports it
 
 
 async def test_a_replica_that_measured_no_release_is_believed_to_release_what_it_decodes(
@@ -112,7 +112,7 @@ async def test_a_replica_that_measured_no_release_is_believed_to_release_what_it
 async def test_a_replica_that_measured_nothing_is_taken_for_an_average_one(world: World) -> None:
     nothing = {"prefill_tokens_per_s": 0.0, "decode_tokens_per_s": 0.0, "release_tokens_per_s": 0.0}
     await world.beat("new", capacity_tokens=1_000, **nothing)
-    assert (await world.terms())["new"].work_s == pytest.approx(1.0)  # nobody has measured
+    assert (await world.terms())["new"].work_s == pytest.approx(1.0)  # no replica has measured
     assert (await world.terms())["new"].kv_wait_s == pytest.approx(100 / 100)
     await world.beat("a", prefill_tokens_per_s=2_000.0, release_tokens_per_s=300.0)
     await world.beat("b", prefill_tokens_per_s=6_000.0, release_tokens_per_s=500.0)

@@ -1,4 +1,4 @@
-"""Who is chosen, against all candidates' terms: placement itself looks closely at few of them."""
+"""The choice, compared with all candidates' terms; placement itself examines only a few of them."""
 
 import asyncio
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _TOKENS = 24 * 64
 
 @dataclass(frozen=True)
 class _Replica:
-    """What `_replicas` draws of each; few values, so that there are equals among them."""
+    """A replica drawn by `_replicas`; few values, so that some are equal."""
 
     held: int  # chunks of the prompt
     prefill_per_s: float
@@ -45,7 +45,7 @@ _replicas = st.builds(
 
 
 async def _build(world: World, replicas: list[_Replica], busy: int = 0) -> None:
-    """`busy` more requests wait at each."""
+    """Build a pool with `busy` more waiting requests at each replica."""
     for number, replica in enumerate(replicas):
         name = f"r{number}"
         await world.tree.touch(name, "1", _PROMPT[: 8 * replica.held], 10_000)
@@ -82,7 +82,7 @@ async def test_the_cheapest_is_chosen_and_who_holds_most_is_told(
 ) -> None:
     async with World.open(redis_url) as world:
         await _build(world, replicas, busy)
-        for extra in asked:  # each changes the loads that the next one meets
+        for extra in asked:  # each changes the loads for the next one
             keys = _PROMPT + path("behind it", extra)
             fields = {"prompt_tokens": _TOKENS + 64 * extra, "max_outstanding": most}
             ask = world.ask(keys, **fields)
@@ -107,13 +107,14 @@ async def test_the_cheapest_is_chosen_and_who_holds_most_is_told(
 async def test_equal_costs_are_seen_as_equal_whichever_replica_is_looked_at_first(
     world: World,
 ) -> None:
-    """With these numbers the depth solved for is one chunk too deep in doubles."""
+    """With these numbers the computed depth is one chunk too deep because of rounding in
+    doubles."""
     await world.beat("busier", "other")
     for name in ("busier", "other"):
         await world.tree.touch(name, "1", _PROMPT[: 8 * 14], 10_000)
         await world.place(prompt_tokens=_TOKENS, only=name)
     await world.prefilled(await world.place(prompt_tokens=100, only="busier"))
-    for _ in range(12):  # each lease starts at another replica
+    for _ in range(12):  # each lease starts the search at another replica
         placed = await world.place(_PROMPT, _TOKENS)
         assert placed.chosen.replica == "other"
         await world.release(placed)
@@ -131,7 +132,7 @@ async def test_equal_costs_are_seen_as_equal_whichever_replica_is_looked_at_firs
 async def test_asks_of_one_call_are_placed_as_one_after_the_other_would_be(
     redis_url: str, replicas: list[_Replica], leases: list[str]
 ) -> None:
-    """Also where a lease is asked for again, which gives back what it held before."""
+    """Also if a lease is requested again, which first releases what it held."""
     placed = {}
     for at_once in (False, True):
         async with World.open(redis_url) as world:

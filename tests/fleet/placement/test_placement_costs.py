@@ -1,5 +1,5 @@
-"""What a placement will cost later and elsewhere: who comes next, what a busy pool loses by its
-work, and what it evicts."""
+"""A placement's later and indirect costs: for the next requests, for a busy pool, and by
+eviction."""
 
 import pytest
 
@@ -18,7 +18,7 @@ async def test_who_comes_next_is_expected_where_requests_are(world: World) -> No
 async def test_of_two_replicas_that_hold_nothing_the_one_with_fewer_answers_under_way_wins(
     world: World,
 ) -> None:
-    """Measured rates of equal replicas differ by some percent; that is not to decide."""
+    """Measured rates of equal replicas differ by a few percent, which must not decide."""
     await world.beat("busy", prefill_tokens_per_s=1_100.0)
     await world.beat("idle", prefill_tokens_per_s=1_000.0)
     assert (await world.terms())["busy"].cost_s < (await world.terms())["idle"].cost_s
@@ -28,7 +28,7 @@ async def test_of_two_replicas_that_hold_nothing_the_one_with_fewer_answers_unde
 
 
 def _work(start: int, end: int, doubling: float) -> float:
-    """Of computing the tokens between, one after the other."""
+    """The work of computing tokens `start` to `end` one at a time."""
     return sum(1 + (token + 1) / doubling for token in range(start, end))
 
 
@@ -51,7 +51,7 @@ async def test_a_prompt_token_takes_the_longer_the_more_it_sees(world: World) ->
 async def test_a_replica_that_computes_long_prompts_is_not_taken_for_a_slow_one(
     world: World,
 ) -> None:
-    """1,000 tokens a second at the start of prompts are 500 that see 2,000 each."""
+    """1,000 tokens/s at the start of prompts equal 500 tokens/s that see 2,000 tokens each."""
     await world.beat("short", doubling_context=2_000.0, prefill_tokens_per_s=1_000.0)
     slow = {"prefill_tokens_per_s": 500.0, "prefill_context_per_s": 1e6}
     await world.beat("long", doubling_context=2_000.0, **slow)
@@ -76,7 +76,7 @@ async def test_where_requests_wait_at_each_replica_work_is_missing_for_all(world
     assert {terms.pool_s for terms in idle.values()} == {0.0}, "one can take what comes"
     await world.place(only="fast")
     busy = await world.terms()
-    # One at least waits, two do in the mean; 1,000 tokens at a mean of 4,000 / 3 a second.
+    # At least one waits, two on average; 1,000 tokens at an average of 4,000 / 3 per second.
     assert [t.pool_s for t in busy.values()] == [pytest.approx(1 * (1 + 2) * 0.75)] * 3
     await world.place(only="fast")
     busy = await world.terms()
@@ -87,7 +87,7 @@ async def test_where_requests_wait_at_each_replica_work_is_missing_for_all(world
 
 
 async def test_a_busy_pool_waits_longer_for_a_prefix_than_computing_it_takes(world: World) -> None:
-    """Hits are capacity where there is none left."""
+    """Hits are extra capacity for a pool without spare capacity."""
     prompt = path("held", 80)  # 5,120 tokens
     await world.beat("holder", "other", "third")
     await world.tree.touch("holder", "1", prompt, 10_000)
@@ -102,7 +102,7 @@ async def test_a_busy_pool_waits_longer_for_a_prefix_than_computing_it_takes(wor
 
 
 async def _with_leaf(world: World, replica: str, **fields: float) -> None:
-    """Its cache is full of what is not in use, touched now."""
+    """Fill its cache with unused prefixes that were just touched."""
     await world.tree.touch(replica, "1", path(replica, 4), 10_000)
     await world.beat(replica, capacity_tokens=50_000, cached_tokens=50_000, **fields)
 
@@ -115,7 +115,7 @@ async def test_what_is_evicted_costs_what_computing_it_again_takes_if_it_is_aske
         world.now_ms += 20_000
     await world.beat("old", "middle", "young", capacity_tokens=50_000, cached_tokens=50_000)
     terms = await world.terms()
-    # Ages of 60, 40 and 20 s, 40 in the mean; 1,000 prompt and 100 output tokens are evicted.
+    # Ages of 60, 40 and 20 s, 40 on average; 1,000 prompt and 100 output tokens are evicted.
     assert terms["old"].evict_s == pytest.approx(1.1 * 40 / (60 + 40))
     assert terms["middle"].evict_s == pytest.approx(1.1 / 2)
     assert terms["young"].evict_s == pytest.approx(1.1 * 40 / (20 + 40))
@@ -124,7 +124,7 @@ async def test_what_is_evicted_costs_what_computing_it_again_takes_if_it_is_aske
 
 
 async def test_what_is_evicted_takes_as_long_as_prompts_do_in_the_pool(world: World) -> None:
-    """Whoever evicts it: nobody knows who will compute it, and behind what."""
+    """For any replica that evicts it, as it is unknown which one will compute it again."""
     await _with_leaf(world, "short", prefill_tokens_per_s=1_500.0, doubling_context=1_000.0)
     slow = {"prefill_tokens_per_s": 500.0, "prefill_context_per_s": 1e6}
     await _with_leaf(world, "long", doubling_context=1_000.0, **slow)
@@ -146,7 +146,7 @@ async def test_only_what_has_no_free_room_evicts(world: World) -> None:
 
 async def test_a_replica_that_holds_nothing_evicts_nothing(world: World) -> None:
     await world.beat("new")
-    await world.beat("engine", capacity_tokens=0)  # it does not tell its room
+    await world.beat("engine", capacity_tokens=0)  # it does not report its room
     await _with_leaf(world, "full")
     terms = await world.terms()
     assert (terms["new"].evict_s, terms["engine"].evict_s) == (0.0, 0.0)
@@ -154,7 +154,8 @@ async def test_a_replica_that_holds_nothing_evicts_nothing(world: World) -> None
 
 
 async def test_an_older_cache_outweighs_a_marginally_faster_replica(world: World) -> None:
-    """Else all new prompts go to the faster one, whose cache churns while the other's idles."""
+    """Otherwise all new prompts go to the faster one, whose cache churns while the other's
+    idles."""
     await _with_leaf(world, "slower", prefill_tokens_per_s=1_000.0)
     world.now_ms += 60_000
     await _with_leaf(world, "faster", prefill_tokens_per_s=1_100.0)

@@ -1,4 +1,4 @@
-"""What a placement tells of those that it did not choose."""
+"""What a placement reports about the candidates that it did not choose."""
 
 from pando_fleet.placement.placer import Ask
 from tests.fleet.world import World, path
@@ -31,11 +31,11 @@ async def test_placement_on_one_replica_still_tells_all_candidates(world: World)
 
 async def test_placement_tells_who_holds_the_most_of_the_prompt(world: World) -> None:
     await world.beat("a", "b")
-    prompts = [path(f"{number}", 8) for number in range(6)]  # looked at from different ends
+    prompts = [path(f"{number}", 8) for number in range(6)]  # different search orders
     for keys in prompts:
         await world.place(keys[: 5 * 8], 320, only="a")
     await world.placer.flush()
-    for _ in range(20):  # a has so much to do that b computes it anew
+    for _ in range(20):  # a is so busy that b computes it again
         await world.place(path("other", 8), 4_000, only="a")
     for keys in prompts:
         placed = await world.place(keys, 512)

@@ -1,4 +1,4 @@
-"""Chunk keys: what two prompts share, they share as keys, and nothing else."""
+"""Chunk keys: two prompts share exactly the keys of their common prefix."""
 
 from typing import Any
 

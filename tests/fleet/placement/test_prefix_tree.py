@@ -1,4 +1,4 @@
-"""The prefix tree against a brute-force tree that keeps every touch of every prefix."""
+"""The prefix tree, compared with a brute-force tree that keeps every touch of every prefix."""
 
 from dataclasses import dataclass, field
 
@@ -10,7 +10,7 @@ from tests.examples import examples
 from tests.fleet.world import POOL, World
 
 _REPLICAS = ("a", "b")
-_PATHS = st.text("xy", min_size=1, max_size=7)  # one letter a chunk
+_PATHS = st.text("xy", min_size=1, max_size=7)  # one letter per chunk
 _TREE = settings(
     max_examples=examples(40),
     deadline=None,
@@ -28,7 +28,7 @@ def _prefixes(path: str) -> list[str]:
 
 @dataclass
 class BruteForceTree:
-    """Every prefix with the time and depth of its latest touch; no hashes, no sorted sets."""
+    """Every prefix with the time and depth of its latest touch, without hashes and sorted sets."""
 
     touched: dict[str, float] = field(default_factory=dict)
 
@@ -48,7 +48,7 @@ class BruteForceTree:
 
 
 async def _held(world: World, replica: str, paths: set[str]) -> set[str]:
-    """The prefixes that Redis holds for a replica, told by their keys."""
+    """The prefixes that Redis holds for a replica, recognized by their keys."""
     names = {_keys(prefix)[-8:]: prefix for path in paths for prefix in _prefixes(path)}
     members = await world.redis.zrange(f"pando:{{{POOL}}}:tree:1:{replica}", 0, -1)
     return {names[bytes(member)] for member in members}  # type: ignore[arg-type]

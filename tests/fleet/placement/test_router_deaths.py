@@ -1,4 +1,4 @@
-"""A router that died leaves no leases; one that is only silent, stopped or idle keeps its own."""
+"""A dead router leaves no leases; one that is only silent, stopped or idle keeps its own."""
 
 import asyncio
 import struct
@@ -29,7 +29,7 @@ from tests.fleet.world import POOL, World
 async def test_a_dead_routers_places_are_free_within_five_seconds(world: World) -> None:
     await world.beat("a")
     dead, alive = Router(world, "r1"), Router(world, "r2")
-    for _ in range(300):  # more than one call looks at
+    for _ in range(300):  # more than one call checks
         await dead.place()
     await alive.place()
     await Queues(world.redis, world.clock).report(POOL, "r1", 1, 0, 10)
@@ -61,7 +61,7 @@ async def test_so_are_those_of_one_that_dies_right_after_its_first_placement(
 
 
 async def test_a_router_that_was_heard_within_the_time_is_not_reaped(world: World) -> None:
-    """It may have spoken after another one had found it dead."""
+    """Its heartbeat may arrive after another router had found it dead."""
     await world.beat("a")
     router = Router(world, "r1")
     await router.place()
@@ -137,13 +137,13 @@ async def test_nobody_dies_of_a_silence_that_all_share(world: World, seconds: in
     await dying.place()
     await alive.place()
     await pass_time(world, 1_000, dying, alive)
-    await pass_time(world, 1000 * seconds)  # Redis answers nobody
+    await pass_time(world, 1000 * seconds)  # Redis answers no router
     for router in (alive, dying, alive):
         await router.look()
         assert (await truth(world))[0] == 2
     await pass_time(world, 1_000, dying, alive)
     assert (await truth(world))[0] == 2
-    await pass_time(world, ROUTER_SILENCE_MS + BEAT_MS, alive)  # and who dies then is dead
+    await pass_time(world, ROUTER_SILENCE_MS + BEAT_MS, alive)  # one that dies then is found
     assert (await truth(world))[0] == 1
 
 
@@ -166,7 +166,7 @@ async def test_a_silence_of_all_beyond_its_bound_and_a_clock_set_back_move_every
 
 
 async def test_leases_of_the_release_before_are_neither_reaped_nor_lost(world: World) -> None:
-    """Their routers send no heartbeats, have no names, and give the keys a TTL."""
+    """Routers of that release send no heartbeats, have no names, and give the keys a TTL."""
     await world.beat("a")
     old, router = "0123456789abcdef0123456789abcdef-7", Router(world, "r1")
     part = struct.pack(">3d", 500.0, 600.0, 1.0) + b"1:a\0\x01"

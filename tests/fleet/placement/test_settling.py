@@ -1,4 +1,4 @@
-"""Writes that no answer waits for: in order, batched, bounded, and counted when they are lost."""
+"""Writes that no answer waits for: ordered, batched, bounded, and counted if they are lost."""
 
 import asyncio
 import time

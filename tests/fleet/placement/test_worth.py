@@ -1,4 +1,4 @@
-"""The worth of caches against a plain count over all trees."""
+"""The worth of caches, compared with a plain count over all trees."""
 
 import random
 from itertools import combinations
@@ -14,7 +14,7 @@ from tests.examples import examples
 from tests.fleet.world import POOL, World, path
 
 HALF_LIFE_S = 60.0
-TOKENS = 64  # of a chunk, at 4 bytes a token
+TOKENS = 64  # per chunk, at 4 bytes per token
 NAMES = ("a", "b", "c")
 
 _TOUCH = st.tuples(
@@ -26,7 +26,7 @@ _TOUCH = st.tuples(
 
 
 def _plain(held: dict[str, dict[bytes, int]], name: str, now_ms: int) -> float:
-    """`held` has when each chunk was touched, to the second."""
+    """`held` has the time when each chunk was touched, to the second."""
     others = set().union(*(held[other] for other in held if other != name))
     return sum(
         float(0.5 ** ((now_ms - 1000 * (at_ms // 1000)) / 1000 / HALF_LIFE_S))
@@ -84,7 +84,7 @@ async def test_a_replica_that_fell_silent_saves_nothing(world: World) -> None:
 
 
 async def test_a_sample_of_a_large_tree_keeps_the_order_and_is_close(world: World) -> None:
-    """Trees with 20, 50 and 80 % of chunks of their own, sampled at a fifth."""
+    """Trees with 20, 50 and 80 % unique chunks, of which a fifth is sampled."""
     rng = random.Random(5)
     shares = {"little": 0.2, "half": 0.5, "much": 0.8}
     held: dict[str, dict[bytes, int]] = {name: {} for name in shares}
@@ -111,7 +111,7 @@ async def test_a_sample_of_a_large_tree_keeps_the_order_and_is_close(world: Worl
 async def test_of_a_large_tree_the_newest_count_and_of_others_the_middle_of_each_stratum(
     world: World,
 ) -> None:
-    """128 strata of 3 chunks, whose middle one another replica has, too."""
+    """128 strata of 3 chunks; another replica also has the middle one of each."""
     newest, size = 8, 8 + 3 * 128
     for rank in reversed(range(size)):
         await world.tree.touch("a", "1", path(f"{rank} ", 1), 1_000)

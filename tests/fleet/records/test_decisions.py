@@ -1,4 +1,4 @@
-"""Scaling decisions as routers read them: the last ones of each pool, until it is removed."""
+"""Scaling decisions as routers read them: the last ones of each pool, until its removal."""
 
 from pando_fleet.records.decisions import KEPT, PastDecision, PastDecisions
 from pando_fleet.redis.client import connect

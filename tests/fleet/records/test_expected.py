@@ -1,4 +1,4 @@
-"""Expected pools: known while nobody serves them, until they are taken back."""
+"""Expected pools: known while no replica serves them, until they are removed."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Who remembers what: names of answers, bounded, the same for every router."""
+"""Which replica keeps which answer, by name: bounded, and the same for every router."""
 
 from pando_fleet.records.homes import MAX_NAME_BYTES, Homes
 from pando_fleet.redis.layout.constants import HOMES_KEPT_MS

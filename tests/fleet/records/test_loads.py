@@ -1,4 +1,4 @@
-"""What all routers have at each replica: from placement to end, and no longer than the lease."""
+"""All routers' requests at each replica: from placement to end, and no longer than the lease."""
 
 from pando_fleet.records.loads import Loads
 from tests.fleet.world import POOL, World

@@ -1,4 +1,4 @@
-"""Marks of replicas: who they keep from placement, who may claim them, and when they end."""
+"""Marks of replicas: their effect on placement, which router may claim them, and when they end."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The routers' queues as the operator sees them: one sum, without routers that died."""
+"""The routers' queues as the operator sees them: one sum, without dead routers."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,7 +16,7 @@ _WORD = st.tuples(
     st.integers(0, 5),  # requests
     st.integers(0, 9_000),  # ms waited
     st.integers(0, 1_000_000),  # tokens
-    st.integers(0, 4_000),  # ms until the next word
+    st.integers(0, 4_000),  # ms until the next report
 )
 
 
@@ -31,7 +31,7 @@ async def test_the_sum_is_that_of_the_last_words_of_routers_that_still_speak(
 ) -> None:
     async with World.open(redis_url) as world:
         queues = Queues(world.redis, world.clock)
-        last: dict[str, tuple[int, int, int, int]] = {}  # told at, requests, since, tokens
+        last: dict[str, tuple[int, int, int, int]] = {}  # reported at, requests, since, tokens
         for router, requests, waited_ms, tokens, pause_ms in words:
             await queues.report(POOL, router, requests, waited_ms, tokens)
             last[router] = (world.now_ms, requests, world.now_ms - waited_ms, tokens)
@@ -60,7 +60,7 @@ async def test_what_dead_routers_said_leaves_redis(world: World) -> None:
     world.now_ms += 1
     await queues.report(POOL, "alive", 1, 0, 100)
     assert await world.redis.hkeys(key) == [b"alive"]
-    assert await world.redis.pttl(key) == -1  # what has a TTL may be evicted
+    assert await world.redis.pttl(key) == -1  # keys with a TTL may be evicted
 
 
 async def test_a_queue_without_a_router_or_with_negative_numbers_is_refused(world: World) -> None:

@@ -1,4 +1,4 @@
-"""Rate limits do what a bucket in exact fractions does, whatever is asked of them and when."""
+"""Rate limits equal a token bucket in exact fractions, for any sequence of calls."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -18,11 +18,11 @@ from tests.fleet.world import World
 
 NOW = 1_800_000_000_000
 MINUTE = 60_000
-DOUBT = Fraction(1)  # ms: so close to the border either answer is right
+DOUBT = Fraction(1)  # ms; this close to the border either answer is right
 
 
 class Bucket:
-    """What is in it, in exact fractions, filled up to the present at each look."""
+    """A bucket's level in exact fractions, filled up to the present at each call."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -35,7 +35,7 @@ class Bucket:
         self.at = now
 
     def missing_ms(self, wanted: int) -> Fraction:
-        """Until `wanted` is there; negative where more is."""
+        """Time until `wanted` tokens are available; negative if there are more."""
         return (wanted - self.content) * MINUTE / self.limit
 
 

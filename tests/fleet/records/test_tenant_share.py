@@ -1,4 +1,4 @@
-"""A tenant's share of a replica's tree, against a brute-force model of who holds what."""
+"""A tenant's share of a replica's tree, compared with a brute-force model."""
 
 from dataclasses import dataclass, field
 

@@ -16,7 +16,7 @@ NODES = 3
 
 
 class Cluster:
-    """Masters in the order of their slots. A slot without a master fails its own keys alone."""
+    """Masters in the order of their slots. A slot without a master fails only its own keys."""
 
     def __init__(self, masters: list[RedisServer]) -> None:
         self.masters = masters
@@ -30,7 +30,7 @@ class Cluster:
         return self.masters[_third(key_slot(key.encode()))]
 
     def pool_on(self, master: RedisServer, but: str = "") -> str:
-        """A pool's name whose keys lie there; another one than `but`."""
+        """A pool name with its keys there, different from `but`."""
         names = (f"pool{number}" for number in range(1_000))
         return next(n for n in names if n != but and self.of_pool(n) is master)
 
@@ -38,7 +38,7 @@ class Cluster:
         return self.of_key(PoolKeys(pool).replicas)
 
     def begin_to_move(self, pool: str) -> None:
-        """The slot of this pool is on its way to the next master, and nothing of it has arrived."""
+        """Starts to move this pool's slot to the next master; no key has arrived yet."""
         slot = key_slot(PoolKeys(pool).replicas.encode())
         source = self.of_pool(pool)
         target = self.masters[(self.masters.index(source) + 1) % NODES]
@@ -48,7 +48,7 @@ class Cluster:
             old.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", new_id)
 
     def end_move(self, pool: str) -> None:
-        """The slot stays where it was."""
+        """Cancels the move of the slot."""
         slot = key_slot(PoolKeys(pool).replicas.encode())
         for master in self.masters:
             with master.admin() as admin:
@@ -57,7 +57,7 @@ class Cluster:
 
 @contextmanager
 def cluster(start: Callable[..., RedisServer]) -> Iterator[Cluster]:
-    """`start` is that of the fixture `start_valkey`, which ends the servers."""
+    """`start` is from the fixture `start_valkey`, which ends the servers."""
     masters = [
         start(
             "--cluster-enabled",

@@ -1,4 +1,4 @@
-"""What stands between a client and its server: a name that may lead elsewhere, TLS, a slow wire."""
+"""A proxy between a client and its server: an address that can be redirected, TLS, delay."""
 
 import asyncio
 import ssl
@@ -9,14 +9,14 @@ import trustme
 
 
 class Front:
-    """The loopback `port` where the server at `target` is reached.
+    """The loopback `port` that leads to the server at `target`.
 
-    As with a name whose address changes, another `target` is for new connections only. What comes
-    from the server is late by `delay_s`.
+    Like a changed DNS address, another `target` applies to new connections only. Data from the
+    server is delayed by `delay_s`.
     """
 
     def __init__(self, target: int, ca: trustme.CA | None = None, delay_s: float = 0.0) -> None:
-        """With a `ca` it speaks TLS, as 127.0.0.1 with a certificate by that authority."""
+        """With a `ca` it uses TLS, with a certificate for 127.0.0.1 by that authority."""
         self.target = target
         self.port = 0
         self.delay_s = delay_s
@@ -32,7 +32,7 @@ class Front:
         return f"redis://127.0.0.1:{self.port}/0"
 
     def show(self, ca: trustme.CA) -> None:
-        """Has a certificate by another authority from now on."""
+        """Switches to a certificate by another authority."""
         assert self._tls is not None
         ca.issue_cert("127.0.0.1").configure_cert(self._tls)
 

@@ -1,4 +1,4 @@
-"""A managed failover between two real servers: the name moves, the connections stay."""
+"""A managed failover between two real servers: the address moves, the connections stay."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -13,7 +13,7 @@ from tests.waiting import until_async
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two servers; the name `front` leads to the old one."""
+    """Two servers; the address `front` leads to the old one."""
 
     old: RedisServer
     new: RedisServer
@@ -24,9 +24,9 @@ class Pair:
         return self.front.url
 
     def switch(self, old_follows: int) -> None:
-        """The new server is the master and has the name; the old one becomes a replica of whoever
-        listens at the port `old_follows`, and keeps its connections. As a managed failover does, it
-        first waits until the new server has all that was written."""
+        """Makes the new server the master at the address. The old one becomes a replica of the
+        server at port `old_follows` and keeps its connections. Like a managed failover, it first
+        waits until the new server has all writes."""
         with self.old.admin() as old, self.new.admin() as new:
             _written_there(old)
             new.replicaof("NO", "ONE")
@@ -47,11 +47,11 @@ async def pair(start: Callable[..., RedisServer], config: str = "") -> AsyncIter
 
 
 def _follows(master: Any) -> bool:
-    """Where its link is up, what is written may still go to a buffer alone, for a second."""
+    """Even with its link up, writes may go only to a buffer for a second."""
     return _written_there(master, 100)
 
 
 def _written_there(master: Any, timeout_ms: int = 10_000) -> bool:
-    """WAIT asks for what its own connection wrote, and so for all that was written before that."""
+    """WAIT covers its own connection's writes, and so all earlier writes."""
     master.set("written", 1)
     return bool(master.wait(1, timeout_ms))

@@ -1,4 +1,4 @@
-"""The least rights at Redis, as docs/redis.md lists them: enough for a fleet, and no more."""
+"""The minimal Redis permissions listed in docs/redis.md: enough for a fleet, and all needed."""
 
 import re
 from collections.abc import Callable
@@ -32,11 +32,11 @@ from tests.waiting import until
 PAGE = Path(__file__).parents[3] / "docs" / "redis.md"
 USER = re.compile(r"^(user pando on .*?)^```$", re.MULTILINE | re.DOTALL)
 ONLY_IN_A_CLUSTER = {"cluster|slots", "cluster|shards", "command"}
-NOT_NEEDED = {"client|setinfo", "client"}  # redis-py tells its name where it may
+NOT_NEEDED = {"client|setinfo", "client"}  # redis-py reports its name if permitted
 
 
 def rules() -> list[str]:
-    """What the page says of the user, without its name and password."""
+    """The page's rules for the user, without name and password."""
     (found,) = USER.findall(PAGE.read_text())
     return [rule for rule in found.replace("\\", " ").split()[3:] if not rule.startswith(">")]
 
@@ -46,7 +46,7 @@ def allowed() -> set[str]:
 
 
 def in_scripts() -> set[str]:
-    """Commands that the Lua files call, whether or not a test gets there."""
+    """Commands that the Lua files call, even if no test reaches them."""
     lua = Path(pando_fleet.__file__).parent / "lua"
     text = "".join(file.read_text() for file in lua.glob("*.lua"))
     return {command.lower() for command in re.findall(r"redis\.p?call\('([A-Z]+)'", text)}
@@ -68,7 +68,7 @@ def used(admin: redis.Redis) -> set[str]:
 
 
 async def whole_fleet(url: str) -> None:
-    """Whatever routers, workers and the operator ask of Redis."""
+    """All calls of routers, workers and the operator to Redis."""
     redis = connect(url)
     world = World(redis)
     await world.beat("a", "b")

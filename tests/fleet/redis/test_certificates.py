@@ -1,4 +1,4 @@
-"""Certificates whose files are replaced are read anew, by every kind of URL and connection."""
+"""Replaced certificate files are read again, for every kind of URL and connection."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -20,7 +20,7 @@ Start = Callable[..., RedisServer]
 
 
 class Guarded:
-    """A Redis behind TLS, and the file of the authority that its clients trust."""
+    """A Redis behind TLS, and the file with the authority that its clients trust."""
 
     def __init__(self, file: Path) -> None:
         self.ca = trustme.CA()
@@ -37,7 +37,7 @@ class Guarded:
             front.cut()
 
     def write(self) -> None:
-        """As Kubernetes does it: another file takes the place of the old one."""
+        """Like Kubernetes: another file replaces the old one."""
         new = self.file.with_suffix(".new")
         self.ca.cert_pem.write_to_path(str(new))
         new.rename(self.file)

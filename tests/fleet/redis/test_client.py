@@ -1,4 +1,4 @@
-"""The border to Redis: each kind of URL reaches a real server, failures become one error type."""
+"""The Redis client: each kind of URL reaches a real server, and failures become one error type."""
 
 import asyncio
 import time
@@ -40,7 +40,7 @@ async def _client(url: str) -> AsyncIterator[RedisClient]:
 
 
 async def _serves_a_pool(client: RedisClient) -> None:
-    """Every script and every plain command of the package, by what they leave behind."""
+    """Runs every script and plain command of the package, and checks their results."""
     wire, lost = Wire(client), list[str]()
     placer = Placer(wire, "p", failed=lambda reason, count: lost.append(reason))
     registry = Registry(client)

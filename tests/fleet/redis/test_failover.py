@@ -1,4 +1,4 @@
-"""A server that is no master any more is left, by every connection, and its name resolved anew."""
+"""Every connection leaves a server that is no longer the master, and resolves its name again."""
 
 import asyncio
 from collections import Counter

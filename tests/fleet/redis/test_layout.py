@@ -104,7 +104,7 @@ def test_lua_finds_each_argument_under_its_name(lua: Redis, call: type) -> None:
     name = call.__name__
     clock = (files("pando_fleet") / "lua" / "clock.lua").read_text("utf-8")
     answer = ", ".join(f"tostring({field})" for field in hints)
-    behind = "" if count else ", first"  # others are told where they begin
+    behind = "" if count else ", first"  # others get their start
     script = f"{clock}\nlocal first = 1\nlocal $names({name}) = $arguments({name}{behind})\n"
     keys, arguments = [str(key) for key in values[:count]], values[count:]
     assert evaluate(lua, f"{script}return {{ {answer} }}", *arguments, keys=keys) == expected
@@ -131,7 +131,7 @@ def test_what_lua_packs_python_and_lua_unpack_again(
             text.decode() if kind is str else kind(text)
             for text, kind in zip(found, packed.fields.values(), strict=True)
         ] == values
-    if name == "TERMS":  # which only Lua unpacks
+    if name == "TERMS":  # only Lua unpacks it
         with pytest.raises(TypeError):
             packed.unpack(row)
         return
@@ -146,7 +146,7 @@ def test_what_lua_packs_python_and_lua_unpack_again(
 
 
 def pack(lua: Redis, name: str, values: list[Any]) -> bytes:
-    """As a script would."""
+    """Pack like a script."""
     kinds = PACKED[name].fields.values()
     read = [
         f"ARGV[{index}] == '1'"
@@ -167,7 +167,7 @@ def pack(lua: Redis, name: str, values: list[Any]) -> bytes:
 
 @pytest.mark.parametrize(
     ("name", "version"), [*itertools.product(ROWS, (2, 77, 255)), ("TERMS", 0)]
-)  # 0 at the others' end is what the release before wrote
+)  # the previous release wrote a 0 at the others' end
 def test_a_row_of_a_version_that_is_not_known_is_an_error(
     lua: Redis, name: str, version: int
 ) -> None:
@@ -319,6 +319,6 @@ async def test_a_load_of_another_version_is_an_error_and_no_replica_looks_idle(
 
 @given(work=st.floats(0, 1e15), requests=st.integers(1, 10**9))
 def test_rows_of_the_release_before_end_in_a_zero_byte(work: float, requests: int) -> None:
-    """By which they are told from rows with a version."""
+    """This distinguishes them from rows with a version."""
     assert isfinite(work)
     assert struct.pack(">4d", work, work, 1.0, requests)[-1] == 0

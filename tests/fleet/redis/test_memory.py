@@ -1,4 +1,5 @@
-"""A Redis whose memory runs out: bookkeeping stays, placements go on, trees lose their oldest."""
+"""A Redis that runs out of memory: records stay, placements go on, trees lose their oldest
+paths."""
 
 import random
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -27,7 +28,7 @@ from tests.waiting import until_async
 
 MIB = 1 << 20
 REPLICAS = ("a", "b", "c", "d")
-CHUNKS = 300  # of each prompt
+CHUNKS = 300  # per prompt
 BEAT_EVERY = 20  # placements
 POLICIES = ("noeviction", "volatile-lru", "volatile-ttl", "allkeys-lru")
 KEYS = PoolKeys(POOL)
@@ -42,7 +43,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[RedisServer]:
 
 @dataclass
 class Load:
-    """Requests of which half repeat a late one, over replicas that could hold them all."""
+    """Requests, half of which repeat a recent one, on replicas that could hold them all."""
 
     world: World
     rng: random.Random = field(default_factory=lambda: random.Random(1))
@@ -53,7 +54,7 @@ class Load:
         await self.world.beat(*REPLICAS, capacity_tokens=10_000_000)
 
     async def run(self, requests: int, *, beats: bool = True) -> float:
-        """Returns the share of repeated prompts that were found in full."""
+        """Returns the share of repeated prompts that were found completely."""
         repeated = found = 0
         for number in range(requests):
             if number % BEAT_EVERY == 0:
@@ -78,7 +79,7 @@ class Load:
 
 @asynccontextmanager
 async def small(server: RedisServer, policy: str) -> AsyncIterator[tuple[Load, redis.Redis]]:
-    """A load on an emptied server of 8 MB, and a plain client of it."""
+    """A load on an emptied server of 8 MB, and a plain client."""
     async with World.open(server.url) as world:
         with server.admin() as admin:
             admin.config_set("maxmemory", 8 * MIB)
@@ -96,7 +97,7 @@ def trees(admin: redis.Redis) -> dict[str, int]:
 
 
 def are_prefix_closed(admin: redis.Redis, paths: list[bytes]) -> bool:
-    """Whether each tree holds of each path its beginning, and nothing behind a gap."""
+    """Whether each tree holds a prefix of each path, and nothing behind a gap."""
     for name in REPLICAS:
         held = set(admin.zrange(KEYS.tree(name, "1"), 0, -1))
         for keys in paths:
@@ -107,7 +108,8 @@ def are_prefix_closed(admin: redis.Redis, paths: list[bytes]) -> bool:
 
 
 async def tell(world: World) -> None:
-    """What else has to get through: a pool wakes by its queue, and is drained by marks."""
+    """Other writes that must succeed: queues, which wake a pool, and marks, which drain
+    replicas."""
     await Queues(world.redis).report(POOL, "router", 1, 0, 100)
     assert (await Queues(world.redis).read(POOL)).requests == 1
     marks = Marks(world.redis, POOL)
@@ -125,7 +127,7 @@ async def tell(world: World) -> None:
 
 
 def fill(admin: redis.Redis, size: int) -> None:
-    """As another application would, until Redis refuses it."""
+    """Fill the memory like another application, until Redis refuses."""
     with pytest.raises(redis.OutOfMemoryError):
         while True:
             admin.rpush("another application's", b"x" * size)
@@ -137,7 +139,7 @@ async def test_trees_make_room_before_redis_evicts_or_refuses_anything(
 ) -> None:
     async with small(server, policy) as (load, admin):
         hits = await load.run(900)
-        assert load.made * CHUNKS * 55 > 6.4 * MIB  # bytes at least: more than trees may fill
+        assert load.made * CHUNKS * 55 > 6.4 * MIB  # bytes, more than trees may use
         assert admin.info("stats")["evicted_keys"] == 0
         assert admin.info("memory")["used_memory"] < 8 * MIB
         assert hits > 0.9
@@ -191,9 +193,9 @@ async def test_where_others_fill_redis_trees_end_and_requests_go_on(server: Redi
 
 _STEPS = st.lists(
     st.tuples(
-        st.booleans(),  # a heartbeat of all, or else a prompt
+        st.booleans(),  # heartbeats of all replicas, or else a prompt
         st.text("xy", min_size=1, max_size=40),  # one letter a chunk
-        st.floats(0.7, 1.6),  # of what is used is maxmemory then
+        st.floats(0.7, 1.6),  # maxmemory relative to the used memory
         st.integers(0, 1_500),  # ms since the step before
     ),
     max_size=25,
@@ -226,7 +228,7 @@ async def test_only_what_may_be_lost_has_a_ttl(world: World) -> None:
     kept = [POOLS, KEYS.replicas, KEYS.beats, KEYS.terms]
     for key in KEYS.leases:
         assert await world.redis.pttl(key) == -1, key
-    for key in kept:  # as a worker of the release before leaves it
+    for key in kept:  # left by a worker of the previous release
         assert await world.redis.pttl(key) == -1, key
         await world.redis.pexpire(key, RETENTION_MS)
     world.now_ms += ANNOUNCE_MS
@@ -285,7 +287,7 @@ async def test_a_ledger_holds_nothing_that_its_tree_has_lost(world: World) -> No
         world.now_ms += 2_000
         await world.beat("a", capacity_tokens=64 * 100)
         await world.place(path(f"mine {number}", 10), tenant="t", tenant_share=0.5)
-    await world.redis.zremrangebyrank(KEYS.tree("a", "1"), 0, 24)  # as make_room does
+    await world.redis.zremrangebyrank(KEYS.tree("a", "1"), 0, 24)  # like make_room
     world.now_ms += 2_000
     await world.place(path("mine 3", 10), tenant="t", tenant_share=0.5)
     [ledger] = await world.redis.keys(f"{KEYS.ledger_prefix}*".replace("{", "[{]"))
@@ -296,7 +298,7 @@ async def test_a_ledger_holds_nothing_that_its_tree_has_lost(world: World) -> No
 async def test_what_waits_for_a_slow_follower_takes_no_room_from_trees(
     start_valkey: Callable[..., RedisServer],
 ) -> None:
-    """Redis does not count it, either."""
+    """Redis does not count it either."""
     config = "repl-diskless-sync-delay 0"
     server, follower = start_valkey(port=free_port(), config=config), start_valkey()
     async with World.open(server.url) as world:

@@ -1,4 +1,5 @@
-"""Rows that do not fit their type: skipped, counted, logged once a sender; the others are read."""
+"""Rows that do not fit their type are skipped, counted, and logged once per sender; others are
+read."""
 
 import json
 import logging
@@ -35,7 +36,7 @@ BEATS, MARKS = f"pando:{{{POOL}}}:beats", f"pando:{{{POOL}}}:marks"
 
 @contextmanager
 def skipped(kind: str, count: int) -> Iterator[None]:
-    """So many misfits of this kind are counted meanwhile."""
+    """Checks that `count` misfits of this kind are counted in the block."""
     before = misfits.counts().get(kind, 0)
     yield
     assert misfits.counts().get(kind, 0) - before == count
@@ -68,13 +69,13 @@ async def test_whatever_a_heartbeat_says_the_other_replicas_are_seen(
         await world.redis.hset(BEATS, "b", beat_with(**{"replica": "b", name: value}))
         found = await world.registry.replicas(POOL)
         assert found[0].beat.replica == "a" or len(found) == 2
-        for replica in found:  # what is read could have been sent
+        for replica in found:  # every read value could have been sent
             await world.registry.beat("other", replica.beat)
         assert {"a", "b"} >= set(await world.terms()) >= {"a"}
 
 
 async def test_a_replica_in_a_state_of_a_later_release_is_skipped(world: World) -> None:
-    """So is one that is stalled, by a router of a release without that state."""
+    """In the same way, a router of a release without the state skips a stalled replica."""
     await world.beat("a", "b")
     await world.beat("b", state=ReplicaState.STALLED)
     assert set(await world.terms()) == {"a"}
@@ -87,7 +88,7 @@ async def test_a_replica_in_a_state_of_a_later_release_is_skipped(world: World) 
 async def test_a_sender_is_counted_each_time_and_logged_once(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    wrong = [uuid4().hex, uuid4().hex]  # nobody else's in this process
+    wrong = [uuid4().hex, uuid4().hex]  # not used elsewhere in this process
     await world.beat("fine", *wrong)
     for name in wrong:
         await world.redis.hset(BEATS, name, beat_with(replica=name, bytes_per_token=None))
@@ -153,7 +154,7 @@ async def test_a_queue_that_does_not_fit_hides_no_other(world: World) -> None:
         await world.redis.hset(f"pando:{{{POOL}}}:queues", "b", row)
         with skipped("queue", 1):
             assert await queues.read(POOL) == queued
-        await queues.report(POOL, "fine", 3, 500, 900)  # which throws nobody's out that it may not
+        await queues.report(POOL, "fine", 3, 500, 900)  # which removes only what it may
 
 
 async def test_an_operators_row_that_does_not_fit_hides_no_other(world: World) -> None:

@@ -1,4 +1,4 @@
-"""The hot path's connection against real servers, in both kinds of event loop."""
+"""The hot path's connection with real servers, in both kinds of event loop."""
 
 import asyncio
 import time
@@ -24,7 +24,7 @@ Run = Callable[[Coroutine[Any, Any, None]], None]
 
 @pytest.fixture(params=[asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
 def run(request: pytest.FixtureRequest) -> Run:
-    """Runs a test's story to its end in a loop of this kind."""
+    """Runs a test's coroutine to its end in a loop of this kind."""
     return request.param  # type: ignore[no-any-return]
 
 
@@ -71,7 +71,7 @@ def test_calls_of_one_turn_of_the_loop_reach_the_server_in_one_read(
             with server.admin() as admin:
                 before = admin.info("stats")["total_reads_processed"]
                 await asyncio.gather(*(_echo(wire, i) for i in range(200)))
-                # The admin's own INFO is a read as well.
+                # The admin's own INFO is also a read.
                 assert admin.info("stats")["total_reads_processed"] - before <= 3
 
     run(story())
@@ -88,7 +88,7 @@ def test_more_calls_than_the_bound_are_refused_and_the_others_served(
                 *(_echo(wire, i) for i in range(15)), return_exceptions=True
             )
             assert done[:10] == list(range(10))
-            assert [type(error) for error in done[10:]] == [FleetError] * 5  # Redis is there
+            assert [type(error) for error in done[10:]] == [FleetError] * 5  # not FleetUnavailable
             assert await _echo(wire, 7) == 7
 
     asyncio.run(story())
@@ -213,7 +213,7 @@ async def test_after_a_failover_the_new_master_is_found_through_the_sentinel(
 
 @asynccontextmanager
 async def _cluster_of_two(start_valkey: StartValkey) -> AsyncIterator[tuple[Any, Any]]:
-    """Administrators of two nodes, of which the first has all slots."""
+    """Admin clients of two nodes; the first has all slots."""
     nodes = [
         start_valkey("--cluster-enabled", "yes", port=free_port(), config=f"cluster-port {bus}")
         for bus in (free_port(), free_port())

@@ -1,4 +1,5 @@
-"""Heartbeats as others see them: whole, aged by Redis's clock, kept a while, gone on leave."""
+"""Heartbeats as others see them: complete, aged by Redis's clock, kept for a while, gone on
+leave."""
 
 from dataclasses import replace
 from typing import Any
@@ -178,11 +179,11 @@ async def test_a_living_replicas_name_is_refused_to_another_and_it_is_told_who_w
         assert taken.value.url == first.url
         heard.add(taken.value.heard)
         world.now_ms += 100
-    assert len(heard) == 1, "the first one has said nothing since"
+    assert len(heard) == 1, "the first one has sent nothing since"
     [replica] = await world.registry.replicas(POOL)
     assert replica.beat == first
     assert await world.registry.beat(POOL, first) == second.url
-    assert await world.registry.beat(POOL, first) is None, "it is told once"
+    assert await world.registry.beat(POOL, first) is None, "it is reported once"
     with pytest.raises(NameTakenError) as taken:
         await world.registry.beat(POOL, second)
     assert taken.value.heard not in heard

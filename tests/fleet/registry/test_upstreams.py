@@ -1,4 +1,4 @@
-"""What routers agree on about a foreign engine: one incarnation, and rates from all of them."""
+"""Routers agree on one incarnation of an engine without heartbeats, and share measured rates."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Workers that answer wrongly while they are measured: one clear error, whatever broke."""
+"""Workers that give wrong answers while they are measured cause one clear error."""
 
 import json
 from collections.abc import AsyncIterator
@@ -24,7 +24,7 @@ USAGE: dict[str, Any] = {"choices": [], "usage": {"prompt_tokens": 3, "completio
 async def worker(
     *lines: str, status: int = 200, metrics: str = "", tells: dict[str, Any] | None = None
 ) -> AsyncIterator[tuple[Client, list[str]]]:
-    """Answers every completion with these events; also told what was asked for."""
+    """Answers every completion with these events; yields the requested paths, too."""
     asked: list[str] = []
 
     async def completions(request: web.Request) -> web.Response:

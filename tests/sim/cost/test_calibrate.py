@@ -1,4 +1,4 @@
-"""`pando sim calibrate` against a real worker with the model that ships."""
+"""`pando sim calibrate` with a real worker and the shipped model."""
 
 import asyncio
 import json
@@ -98,7 +98,7 @@ async def _prompt_tokens(http: aiohttp.ClientSession) -> int:
 async def test_each_request_that_is_alone_finds_a_worker_that_did_nothing_for_the_pause(
     worker: WorkerProcess,
 ) -> None:
-    """What is cached, too: asked at once, it would find the worker warmer than what was new."""
+    """Also if it is cached: sent immediately, it would find a warmer worker than a new prompt."""
     heard: list[Heard] = []
 
     class Listening(Client):
@@ -125,7 +125,7 @@ async def test_an_interrupt_ends_it_and_writes_nothing(
         *command(worker.url, "--output", str(path), "--repeat", "50"),
         stderr=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.DEVNULL,
-        # Tests that run in the background may ignore it, and so would their children.
+        # Tests in the background may ignore SIGINT, and their children would inherit that.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     async with aiohttp.ClientSession(worker.url) as http:

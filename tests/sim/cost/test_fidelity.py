@@ -1,4 +1,4 @@
-"""What the fidelity check gives both sides, and how it sums up their answers."""
+"""The fidelity check's input for both sides, and its summary of their answers."""
 
 from itertools import combinations, takewhile
 from pathlib import Path
@@ -45,7 +45,7 @@ def test_prompts_share_their_groups_beginning_and_nothing_else() -> None:
 
 
 def _shared(one: list[int], other: list[int]) -> int:
-    """How many tokens both begin with."""
+    """How many leading tokens are equal."""
     pairs = zip(one, other, strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 

@@ -1,4 +1,4 @@
-"""Cost models by name and by path, and what is said of wrong ones."""
+"""Cost models by name and by path, and errors for wrong ones."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The fit against coefficients that are known, and against projected gradients."""
+"""The fit, compared with known coefficients and checked with projected gradients."""
 
 import numpy as np
 import pytest
@@ -45,13 +45,13 @@ def test_a_known_part_is_left_out_of_the_fit() -> None:
 def test_no_coefficients_without_a_sign_fit_noise_better(seed: int) -> None:
     random = np.random.default_rng(seed)
     features = designed(seed)
-    # Truths below zero: the bound matters.
+    # Some true values are below zero, so that the bound matters.
     truth = SCALES * random.uniform(-1, 2, 4)
     observed = np.maximum(features @ truth + random.normal(0, 3e-4, 40), 1e-5)
     rows = (features * SCALES) / observed[:, None]
     found = fit(features, observed) / SCALES
     assert found.min() >= 0
-    # A convex problem: where no direction that is allowed goes down, that is the least.
+    # The problem is convex: if no allowed direction decreases it, this is the minimum.
     gradient = rows.T @ (rows @ found - 1)
     scale = np.abs(rows.T).sum(axis=1)
     assert np.all(gradient >= -1e-6 * scale)

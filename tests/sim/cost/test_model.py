@@ -1,4 +1,4 @@
-"""The arithmetic of a cost model against its own formula, step by step."""
+"""The arithmetic of a cost model, compared with its formula step by step."""
 
 from fractions import Fraction
 
@@ -38,7 +38,7 @@ def test_a_step_takes_what_its_formula_says(
         expected += cost["prefill_step_s"] + cost["prefill_context_s"] * seen
     expected += cost["decode_row_s"] * decodes + cost["decode_context_s"] * context
     told = model.step_s(tokens, seen, decodes, context)
-    # Half a tick for the step, and half a one for each token of the context.
+    # Half a tick for the step, and half a tick per token of the context.
     assert abs(Fraction(told) - expected) <= Fraction(context + 2) / (2 * Fraction(TICKS_PER_S))
     assert told > 0
     assert (told * TICKS_PER_S).is_integer()

@@ -1,4 +1,4 @@
-"""What is observed of a worker against the steps that it took, worked out by hand."""
+"""Observations of a worker, compared with its steps, computed by hand."""
 
 import pytest
 
@@ -47,7 +47,7 @@ def told(step: Step, model: CostModel = TRUTH) -> float:
 
 
 def alone(prompt: int, cached: int, chunk: int) -> Observation:
-    """As a worker of exactly the true costs is seen."""
+    """The observation of a worker with exactly the true costs."""
     seconds = TRUTH.request_s(prompt)
     for begin in range(cached, prompt, chunk):
         size = min(chunk, prompt - begin)
@@ -57,7 +57,7 @@ def alone(prompt: int, cached: int, chunk: int) -> Observation:
 
 
 def stream(sent_s: float, begin_s: float, rows: int, prompt: int, output: int) -> Heard:
-    """One of so many equal requests that decode from `begin_s` on."""
+    """One of `rows` equal requests that decode from `begin_s` on."""
     times, at_s = [begin_s], begin_s
     for produced in range(1, output):
         at_s += TRUTH.step_s(decodes=rows, decode_context=rows * (prompt + produced))
@@ -82,7 +82,7 @@ def test_a_first_token_takes_the_request_and_its_steps() -> None:
 
 
 def test_requests_that_decode_together_show_the_mean_step() -> None:
-    # They come one after the other, and only the time counts in which all four decode.
+    # They start one after another, and only the time counts in which all four decode.
     heard = [stream(0.0, 1.0, 4, 500, 40) for _ in range(3)]
     late = stream(0.0, heard[0].token_s[10], 4, 500, 40)
     seen = decoding("", [*heard, late])

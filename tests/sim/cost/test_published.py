@@ -1,4 +1,4 @@
-"""The shipped GPUs against the table that they were fitted to."""
+"""The shipped GPUs, compared with the table that they were fitted to."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A cost model in four numbers."""
+"""A cost model of four numbers."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from pando_sim.cost.model import CostModel
 
 @dataclass(frozen=True)
 class LinearCost(CostModel):
-    """No number of it is a binary fraction, so that sums depend on their order."""
+    """None of its numbers is a binary fraction, so sums depend on their order."""
 
     step: float = 0.011
     token: float = 0.0013

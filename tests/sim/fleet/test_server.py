@@ -1,4 +1,4 @@
-"""The Valkey of a simulation, in which only virtual time passes."""
+"""A simulation's Valkey, which sees only virtual time."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What a run of a simulated fleet can be relied on for."""
+"""Guarantees of a run of a simulated fleet."""
 
 import gc
 import random
@@ -89,7 +89,7 @@ def test_what_a_full_worker_refuses_is_tried_elsewhere() -> None:
     burst = [request(number, 0.0, number, output=200) for number in range(6)]
 
     class First:
-        """Always the first one that may be chosen."""
+        """Always chooses the first candidate."""
 
         def __init__(self, context: Context) -> None: ...
 
@@ -99,7 +99,7 @@ def test_what_a_full_worker_refuses_is_tried_elsewhere() -> None:
         def close(self) -> None: ...
 
     served = by_number(run(burst, spec, policy=First))
-    # One runs and one waits at each of three replicas, but for those that come before it runs.
+    # At each of three replicas one runs and one waits, except for early arrivals.
     assert {each.replica for each in served} == {"replica-0", "replica-1", "replica-2"}
     refused = [each for each in served if each.outcome is Outcome.REFUSED]
     assert all(each.tries == 3 and isnan(each.first_token_s) for each in refused)
@@ -206,7 +206,7 @@ def test_a_slow_replica_takes_longer_from_the_moment_that_it_is() -> None:
 
 
 def test_what_is_promised_of_prompts_is_what_their_tokens_are() -> None:
-    """Replicas tell how many bytes a token of theirs has, which routers think in."""
+    """Replicas report their bytes per token, as routers count in bytes."""
     chunks = np.arange(1, 41, dtype=np.uint64)
     twice = [
         replace(request(number, 3.0 * number), prompt=KeyedPrompt(chunks, 256 * 40, 2.5, number))
@@ -222,7 +222,7 @@ def test_routers_share_what_they_know_by_redis_alone() -> None:
         found = run(conversations(4, 10, 0.4), with_router(routers=routers))
         return sum(each.cached_tokens for each in found.served)
 
-    # 4 conversations and 3 routers: each turn comes to another router.
+    # 4 conversations and 3 routers: each turn goes to another router.
     assert hits(3) == hits(1) > 0
 
 
@@ -280,7 +280,7 @@ def test_nothing_of_a_request_that_has_ended_waits_for_the_garbage_collector() -
 
 @pytest.mark.parametrize("policy", [llm_d.LLM_D.factory(SPEC), vllm.VLLM.factory(SPEC)])
 def test_how_often_samples_are_taken_changes_nothing(policy: PolicyFactory) -> None:
-    """Nor for policies that look into replicas while these are in the middle of a step."""
+    """Not even for policies that read replicas in the middle of a step."""
     rng = random.Random(13)
     times = sorted(rng.uniform(0, 20) for _ in range(100))
     requests = [

@@ -1,4 +1,4 @@
-"""What a simulated router does with requests that fail, or find no place: as the real one."""
+"""A simulated router treats requests that fail or find no place like the real one."""
 
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ from tests.sim.fleet.world import (
 
 @dataclass(frozen=True, slots=True)
 class Short(Words):
-    """Of 8 tokens, of which no chunk of keys can be made."""
+    """A prompt of 8 tokens, too short for a chunk key."""
 
     @property
     def num_tokens(self) -> int:
@@ -41,7 +41,7 @@ def outcomes(found: Run) -> Counter[Outcome]:
 
 
 def test_streams_that_are_lost_go_on_whatever_the_budget_of_retries() -> None:
-    streams = 260  # half of them at the replica that dies: more than may be retried
+    streams = 260  # half of them at the replica that dies, more than the retry budget
     requests = [request(number, 0.001 * number, number, output=400) for number in range(streams)]
     spec = replace(
         with_worker(capacity_tokens=2**18, max_running_requests=256),
@@ -62,7 +62,7 @@ def test_streams_that_are_lost_go_on_whatever_the_budget_of_retries() -> None:
 def test_a_lost_stream_waits_as_long_as_a_new_request_may(
     before_s: float, outcome: Outcome
 ) -> None:
-    """And where that is too short it has failed, and was not refused."""
+    """If that is too short, its outcome is failed, not refused."""
     spec = replace(with_router(max_outstanding=1, queue_deadline_s=2.0), replicas=2)
     long, other = request(0, 0.0, 1, output=600), request(1, 0.0, 2, output=400)
     first, second = by_number(run([long, other], spec))

@@ -23,7 +23,7 @@ COST = LinearCost()
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """A prompt of blocks of 64 tokens, each a number."""
+    """A prompt of blocks of 64 tokens, each given by a number."""
 
     blocks: tuple[int, ...]
 
@@ -47,7 +47,7 @@ def request(number: int, at_s: float, *blocks: int, output: int = 20) -> Request
 
 
 def conversations(count: int, turns: int, every_s: float) -> list[Request]:
-    """Turns of conversations with a common start, each longer than the one before."""
+    """Turns of conversations with a common start, each longer than the previous one."""
     found = []
     for number in range(count * turns):
         turn, who = divmod(number, count)
@@ -69,7 +69,7 @@ SPEC = FleetSpec(worker=WORKER, replicas=3, sample_s=0.7)
 
 @dataclass
 class Calls:
-    """A scaler that does what it is told, when it is called."""
+    """A scaler that runs the given actions when it is called."""
 
     act_at: Callable[[FleetControl], None]
     every_s: float = 0.25

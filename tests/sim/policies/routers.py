@@ -1,4 +1,4 @@
-"""Routers for policies to be asked by: what they know is set by hand."""
+"""Routers that query policies; their knowledge is set by hand."""
 
 import asyncio
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ def beat(name: str, **values: object) -> Heartbeat:
 
 @dataclass
 class Known(Context):
-    """All that no policy here has to do with is left out."""
+    """Has only the members that the policies here use."""
 
     beats: dict[str, Heartbeat]
     number: int = 0
@@ -78,7 +78,7 @@ def question(known: Known, asked: Request, *, without: Sequence[str] = ()) -> Qu
 
 
 def ask(policy: Policy, known: Known, *blocks: int, without: Sequence[str] = ()) -> Route:
-    """Where a prompt of these blocks goes, of 64 tokens, one chunk, each."""
+    """The route of a prompt of these blocks, each one chunk of 64 tokens."""
     found = asyncio.run(policy.place(question(known, request(0, 0.0, *blocks), without=without)))
     assert isinstance(found, Route)
     return found

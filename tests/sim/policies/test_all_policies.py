@@ -1,4 +1,4 @@
-"""All policies in whole runs, and as they are listed."""
+"""All policies in whole runs, and their list."""
 
 from collections.abc import Iterator
 from dataclasses import replace

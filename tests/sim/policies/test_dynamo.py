@@ -1,4 +1,4 @@
-"""Dynamo's cost, by the example of its documentation and by hand."""
+"""Dynamo's cost, by its documentation's example and computed by hand."""
 
 import asyncio
 from collections import Counter
@@ -93,7 +93,7 @@ def test_equal_costs_are_drawn_by_the_seed() -> None:
 
 
 def test_a_prompt_without_a_whole_block_is_counted_in_and_out_again() -> None:
-    """Its tokens count while it is under way, and another's end does not forget it."""
+    """Its tokens count while it runs, and another request's end does not remove them."""
     known = fleet("a")
     policy = dynamo.KvRouter(known)
     short = replace(question(known, request(1, 0.0, 7)), keys=b"")

@@ -1,4 +1,4 @@
-"""llm-d's scorers and their weights, by hand."""
+"""llm-d's scorers and their weights, computed by hand."""
 
 import pytest
 
@@ -63,7 +63,7 @@ def test_the_index_holds_as_many_blocks_as_the_engine() -> None:
     assert went(policy, known, 9) == "b"
     place = ask(policy, known, 1, 2, 3)  # 3 of 4
     assert (place.replica, place.matched_chunks) == ("a", 3)
-    ask(policy, known, 1, 2, 3, 4, 5)  # its root is the least recent one, and goes first
+    ask(policy, known, 1, 2, 3, 4, 5)  # its root is the least recent block and is evicted first
     assert ask(policy, known, 1, 2, 3, 4, 5).matched_chunks == 0
 
 

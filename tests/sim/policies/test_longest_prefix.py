@@ -1,4 +1,4 @@
-"""production-stack's policy: the longest prefix, whatever the load."""
+"""production-stack's policy: the longest prefix, regardless of load."""
 
 from pando_sim.policies import production_stack
 from tests.sim.fleet.world import SPEC

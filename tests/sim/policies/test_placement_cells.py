@@ -1,4 +1,4 @@
-"""The benchmark of policies: what load means, what is compared, and that a run goes on."""
+"""The benchmark of policies: its definition of load, its comparison, and resuming a run."""
 
 from dataclasses import replace
 from pathlib import Path

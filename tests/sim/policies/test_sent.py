@@ -1,4 +1,4 @@
-"""The memory of what was sent, against lists that are searched."""
+"""The memory of sent chunks, compared with lists that are searched."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,7 +35,7 @@ def test_each_replica_has_its_most_recent_chunks(acts: Acts) -> None:
             came[key].remove(name)
         del old[: max(0, len(old) - most)]
         for each, keys_of_each in recent.items():
-            sent.trim(each, len(keys_of_each))  # it remembers no more than these
+            sent.trim(each, len(keys_of_each))  # it keeps no more than these
         assert sent.replicas == {key: tuple(names) for key, names in came.items() if names}
     for name in recent:
         sent.forget(name)  # nor fewer

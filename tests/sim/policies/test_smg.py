@@ -1,4 +1,4 @@
-"""SMG's policy, case by case as its documentation tells it."""
+"""SMG's policy, case by case from its documentation."""
 
 from dataclasses import replace
 
@@ -51,7 +51,7 @@ def test_what_an_uneven_load_sent_elsewhere_is_known_there_too() -> None:
     assert went(policy, known, 1, 2, 3) == "b"
     known.loads = {}
     assert went(policy, known, 1, 2, 3, 4) == "b"  # the longest beginning is b's
-    assert went(policy, known, 1) == "a"  # who got it first
+    assert went(policy, known, 1) == "a"  # it got it first
 
 
 def test_each_router_has_a_tree_of_its_own() -> None:
@@ -66,7 +66,7 @@ def test_a_worker_that_is_gone_is_forgotten() -> None:
     assert went(policy, known, 1, 2) == "c"
     del known.beats["c"]
     assert went(policy, known, 1, 2) == "a"  # the first one
-    assert went(policy, known, 1, 2) == "b"  # nobody has it any more: the least loaded
+    assert went(policy, known, 1, 2) == "b"  # no worker has it any more: the least loaded
 
 
 def test_the_tree_is_cut_once_a_minute_to_its_most_recent(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Runs made by hand from a seed, for tests of what is made of runs: no fleet is simulated here."""
+"""Artificial runs from a seed, for tests of reports; no fleet is simulated."""
 
 import math
 import random
@@ -31,7 +31,7 @@ def made_run(
     faults: bool = False,
     seed: int = 7,
 ) -> Run:
-    """Times grow with `slowness`; one of 200 requests is refused where it is above 2."""
+    """Times grow with `slowness`; if it is above 2, one of 200 requests is refused."""
     rng = random.Random(f"{seed}/{policy}/{scaling}")
     run = Run(
         policy=policy,

@@ -1,4 +1,4 @@
-"""What other programs read: JSON and CSV."""
+"""Files for other programs: JSON and CSV."""
 
 import csv
 import json

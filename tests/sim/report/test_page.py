@@ -1,5 +1,5 @@
-"""The HTML report: complete in one file, bounded, readable by people with and without eyes, and
-right in a real browser at any width and in both schemes."""
+"""The HTML report: complete in one file, bounded, accessible, and correct in a real browser at any
+width and in both colour schemes."""
 
 import re
 from collections.abc import AsyncIterator, Iterator
@@ -41,7 +41,7 @@ async def opened(
     width: int = 1280,
     scheme: str = "light",
 ) -> AsyncIterator[Page]:
-    """The page in a browser, which has nothing to complain of."""
+    """The page in a browser, whose console must show no errors."""
     write_page(folder / "report.html", ABOUT, digests)
     context = await browser.new_context(
         viewport={"width": width, "height": 900},

@@ -1,4 +1,4 @@
-"""Statistics of a run, against values computed by hand or by the plainest loop."""
+"""Statistics of a run, compared with values computed by hand or by a plain loop."""
 
 import math
 from dataclasses import replace

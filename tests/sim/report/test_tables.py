@@ -1,4 +1,4 @@
-"""The comparison: who is best by what, and how values read."""
+"""The comparison: the best run by each measure, and the format of values."""
 
 import pytest
 from rich.console import Console

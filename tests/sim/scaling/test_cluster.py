@@ -1,4 +1,4 @@
-"""The simulated Kubernetes, by what it does to a fleet."""
+"""The simulated Kubernetes, by its effect on a fleet."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -15,7 +15,7 @@ from tests.sim.scaling.world import START_S, one_after_the_other, pool, scaled
 
 @dataclass
 class ByHand:
-    """Does what it is told at its times, and writes down who is there a second later."""
+    """Runs given actions at given times, and records the replicas a second later."""
 
     what: list[tuple[float, Callable[[FleetControl, Cluster], None]]]
     there: list[list[str]] = field(default_factory=list)
@@ -70,7 +70,7 @@ def test_of_ready_pods_the_lowest_deletion_cost_goes_first() -> None:
 
     kept = _kept((1.0, mark), (2.0, _to(2)), (4.0, _to(3)))
     assert kept[1] == ["0", "2"]
-    assert kept[2] == ["0", "2", "3"]  # no name comes again
+    assert kept[2] == ["0", "2", "3"]  # names are not reused
 
 
 def test_a_deleted_pod_finishes_what_it_has_within_its_grace_period_and_no_longer() -> None:
@@ -85,7 +85,7 @@ def test_a_deleted_pod_finishes_what_it_has_within_its_grace_period_and_no_longe
         return {one.tries for one in served}
 
     assert ends(30.0) == {1}
-    assert ends(1.0) == {1, 2}  # those that it had go on elsewhere
+    assert ends(1.0) == {1, 2}  # its requests continue elsewhere
 
 
 def test_a_pool_goes_to_zero_and_wakes_for_whoever_waits() -> None:

@@ -1,4 +1,4 @@
-"""Models of other autoscalers, by cases that are computed by hand, and in a fleet."""
+"""Models of other autoscalers, in cases computed by hand and in a fleet."""
 
 from itertools import pairwise
 
@@ -32,7 +32,7 @@ def test_hpa_wants_what_its_calculator_computes(
 
 
 def test_knative_averages_panics_and_then_halves_at_most() -> None:
-    knative = KnativeController(10.0, ScalingPolicy(max_replicas=100))  # 7 requests a replica
+    knative = KnativeController(10.0, ScalingPolicy(max_replicas=100))  # 7 requests per replica
     ticks = [2.0 * tick for tick in range(1, 200)]
     load = [20] * 40 + [100] * 40 + [7] * 119
     wanted = []
@@ -43,7 +43,7 @@ def test_knative_averages_panics_and_then_halves_at_most() -> None:
     assert set(wanted[:40]) == {3}  # 20 / 7
     # After one tick of 100 the last 6 s have 140 / 3 requests, or 7 replicas: over twice the 3.
     assert wanted[40] == 7
-    assert wanted[42] == 15  # 100 / 7, and it does not wait for the 60 s
+    assert wanted[42] == 15  # 100 / 7, without waiting for the 60 s
     assert wanted[40:80] == sorted(wanted[40:80])
     calm = wanted[80:]
     assert calm[-1] == 1

@@ -1,4 +1,4 @@
-"""A simulated pool under Pando's own operator code."""
+"""A simulated pool with Pando's own operator code."""
 
 from collections import Counter
 from dataclasses import replace
@@ -22,7 +22,7 @@ def test_a_load_step_grows_the_pool_to_what_the_target_holds_and_shrinks_it_afte
     high = one_after_the_other(0, HIGH, until_s=20.0)
     low = one_after_the_other(len(high), LOW, until_s=100.0, since_s=20.0)
     found = scaled([*high, *low], pool())
-    # Waiting requests count with all that they will hold, and running ones with most of it.
+    # Waiting requests count with all tokens that they will hold, running ones with most of them.
     needed = ceil(HIGH * OF_A_REQUEST / (TARGET * WORKER.capacity_tokens))
     first, *others = found.steps
     assert (first.at_s, first.before, first.after) == (0.5, 1, needed)
@@ -53,7 +53,7 @@ def test_nobody_is_lost_when_replicas_leave() -> None:
     assert min(step.after for step in found.steps) < 6
     served = by_number(found)
     assert Counter(one.outcome for one in served) == {Outcome.FINISHED: len(served)}
-    # Those that leave are drained before they end, so nothing is tried twice.
+    # Leaving replicas are drained before they end, so no request is tried twice.
     assert {one.tries for one in served} == {1}
 
 
@@ -71,7 +71,7 @@ def test_a_replica_that_dies_is_started_again_by_kubernetes() -> None:
     assert at[4.0 + START_S + 1].ready == 2
     assert not found.steps
     newcomers = {one.replica for one in found.served if one.number >= len(early)}
-    assert newcomers == {"replica-1"}  # it has room, and takes them
+    assert newcomers == {"replica-1"}  # it has room and accepts them
 
 
 def test_nothing_shrinks_while_redis_is_away() -> None:
@@ -85,7 +85,8 @@ def test_nothing_shrinks_while_redis_is_away() -> None:
 
 
 def test_tokens_that_only_a_removed_replica_held_are_charged_to_the_step_that_removed_it() -> None:
-    # 4 sessions on 4 replicas; then one goes on alone, and the others come back when all left.
+    # 4 sessions on 4 replicas; then one continues alone, and the others return after the
+    # scale-down.
     early = one_after_the_other(0, 4, until_s=2.0)
     alone = one_after_the_other(len(early), 1, until_s=140.0, since_s=6.0)
     late = [
@@ -99,7 +100,7 @@ def test_tokens_that_only_a_removed_replica_held_are_charged_to_the_step_that_re
     again = [
         back.prompt_tokens - back.cached_tokens
         for before, back in zip(served[:4], served[-4:], strict=True)
-        if before.replica != back.replica  # which is the only one left
+        if before.replica != back.replica  # the only one left
     ]
     assert len(again) == 3
     charged = sum(step.recomputed_tokens for step in found.steps)

@@ -1,4 +1,4 @@
-"""The benchmark's own arithmetic: what is on a front, and what a front would pay."""
+"""The benchmark's own arithmetic: the Pareto front, and costs along it."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What routers do in a simulated pool for who joins and who leaves."""
+"""Routers in a simulated pool warm joining replicas and hand off the caches of leaving ones."""
 
 from collections import Counter
 from dataclasses import replace
@@ -22,7 +22,7 @@ HIGH = [
 
 
 def firsts(found: Run) -> dict[str, Served]:
-    """The first request of each replica that came later."""
+    """The first request of each replica that joined later."""
     first: dict[str, Served] = {}
     for one in sorted(found.served, key=lambda one: one.placed_s):
         if one.replica != "replica-0":
@@ -32,7 +32,7 @@ def firsts(found: Run) -> dict[str, Served]:
 
 @cache
 def joins_s() -> float:
-    """When the first replica that comes is ready to be warmed."""
+    """When the first new replica is ready to be warmed."""
     ready_s = scaled(HIGH, pool(maxReplicas=2)).steps[0].ready_s
     assert ready_s is not None
     return ready_s
@@ -45,7 +45,7 @@ def test_who_joins_has_the_hottest_prefixes_before_its_first_request() -> None:
     assert "replica-1" in newcomers.keys() & others.keys()
     assert min(one.cached_tokens for one in newcomers.values()) >= 64 * SHARED
     assert {one.cached_tokens for one in others.values()} == {0}
-    # Who is warmed joins later.
+    # A replica that is warmed joins later.
     assert newcomers["replica-1"].placed_s > others["replica-1"].placed_s
     assert warm.steps[0].prefilled_tokens > 0
     assert {step.prefilled_tokens for step in cold.steps} == {0}
@@ -131,8 +131,8 @@ def test_without_redis_who_joins_is_let_in_when_its_time_is_over() -> None:
     away = outage(joins_s() + 0.7, joins_s() + 20.0, empty=True)
     found = scaled(HIGH, manifest, faults=away)
     assert {one.outcome for one in found.served} == {Outcome.FINISHED}
-    assert found.steps[0].prefilled_tokens == 0  # what was computed could not be written down
-    assert firsts(found)["replica-1"].placed_s >= joins_s() + 20.0  # nobody knew it before
+    assert found.steps[0].prefilled_tokens == 0  # the result could not be written to Redis
+    assert firsts(found)["replica-1"].placed_s >= joins_s() + 20.0  # no router knew it before
 
 
 @pytest.mark.parametrize("empty", [False, True])

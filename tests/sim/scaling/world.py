@@ -16,7 +16,7 @@ START_S = 5.0
 
 
 def pool(**scaling: Any) -> WorkerPool:
-    """Of 1 to 6 replicas, that shrinks when less was enough for 20 s."""
+    """A pool of 1 to 6 replicas that shrinks when fewer were enough for 20 s."""
     fields = {
         "minReplicas": 1,
         "maxReplicas": 6,
@@ -36,8 +36,8 @@ def pool(**scaling: Any) -> WorkerPool:
 def one_after_the_other(
     first: int, count: int, until_s: float, since_s: float = 0.0, blocks: int = 60
 ) -> list[Request]:
-    """`count` sessions of one request at a time, each of so many tokens that `count` are always
-    there; numbers from `first`."""
+    """`count` sessions with one request at a time, long enough that `count` requests always run;
+    numbered from `first`."""
     rounds = int((until_s - since_s) / 2.0)
     found = []
     for number in range(count * rounds):

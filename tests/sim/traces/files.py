@@ -13,7 +13,7 @@ def json_lines(path: Path, rows: Iterable[dict[str, Any]]) -> Path:
 
 
 def zipped(path: Path) -> Path:
-    """The same compressed, under a name that does not say so."""
+    """The same file compressed, under a name that does not show it."""
     target = path.with_name("zipped")
     target.write_bytes(gzip.compress(path.read_bytes()))
     return target
@@ -25,7 +25,7 @@ def mooncake(at_ms: float, tokens: int, ids: list[int], output: int = 10, **more
 
 
 def equal_start(one: Any, other: Any) -> int:
-    """How many first items are equal."""
+    """How many leading items are equal."""
     count = 0
     for left, right in zip(one, other, strict=False):
         if left != right:

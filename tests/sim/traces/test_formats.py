@@ -1,4 +1,4 @@
-"""Traces of every format, told apart by what they hold, and what is said of wrong ones."""
+"""Traces of every format, recognized by content, and errors for wrong ones."""
 
 import json
 import pickle
@@ -136,7 +136,7 @@ def test_a_pause_is_exact_where_the_trace_says_how_long_the_answer_took(tmp_path
     ]
     first, second, third = read(json_lines(tmp_path / "trace", rows))
     assert (second.after, second.pause_s) == (0, 3.0)
-    # It came while the answer before was under way: it cannot have waited for it.
+    # It arrived during the previous answer, so it cannot have waited for it.
     assert (third.after, third.pause_s) == (None, 0.0)
     assert first.after is None
 
@@ -221,7 +221,7 @@ def test_lines_that_cannot_be_played_are_counted_once_by_their_reason(tmp_path: 
         "it has more or fewer hash_ids than blocks": 2,
     }
     assert trace.unplayed.first.startswith(f"{path}:2: ")
-    again = pickle.loads(pickle.dumps(trace))  # as it goes to the processes of the runs
+    again = pickle.loads(pickle.dumps(trace))  # like sending it to the runs' processes
     assert [request.number for request in again] == [0, 1]
 
 

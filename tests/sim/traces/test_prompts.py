@@ -1,4 +1,4 @@
-"""Invented prompts share tokens and keys exactly as far as their trace says that they share."""
+"""Generated prompts share tokens and keys exactly as far as their trace specifies."""
 
 from collections.abc import Sequence
 
@@ -23,7 +23,8 @@ ids = st.lists(st.integers(0, 3), min_size=1, max_size=6)
 
 
 def blocks(names: Sequence[int], last: int = BLOCK) -> BlockPrompt:
-    """As in a trace a name stands for a block and all before it; the last has `last` tokens."""
+    """Like in a trace, a name stands for a block and everything before it; the last has `last`
+    tokens."""
     paths = [hash_of(names[: end + 1]) for end in range(len(names))]
     return BlockPrompt(np.array(paths, dtype=np.uint64), (len(names) - 1) * BLOCK + last, BLOCK)
 

@@ -1,4 +1,5 @@
-"""Recordings: what a real router writes is read as requests that share what the real ones did."""
+"""Recordings of a real router are read as requests that share the same prefixes as the real
+ones."""
 
 import asyncio
 import random
@@ -133,7 +134,7 @@ def test_no_more_is_held_than_came_while_the_oldest_request_ran(tmp_path: Path) 
     records = [record(float(at), at + 0.5, prompt_bytes=draw.randrange(999)) for at in range(3000)]
     requests = iter(open_trace(write(tmp_path / "r", *records)))
     path = tmp_path / "r"
-    with path.open("a") as file:  # what is wrong far behind is not met before it is reached
+    with path.open("a") as file:  # an error far behind is not found before it is reached
         file.write("{}\n")
     for _ in range(1500):
         next(requests)

@@ -1,4 +1,4 @@
-"""Traces made longer, shorter, faster, or a day."""
+"""Traces made longer, shorter or faster, or shaped into a day."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ EVERY_MS = 30_000
 
 
 def conversations() -> Iterator[dict[str, Any]]:
-    """Each 30 s one begins, and goes on 10 s later with a longer prompt."""
+    """Every 30 s one begins, and continues 10 s later with a longer prompt."""
     for number in range(ROUNDS):
         first = [*SYSTEM, 100 + number]
         session = f"s{number}"

@@ -1,4 +1,4 @@
-"""Traces with text in the tokens of a model's own tokenizer."""
+"""Traces with text, tokenized by a model's own tokenizer."""
 
 import pickle
 from pathlib import Path
@@ -71,7 +71,7 @@ def test_renewed_texts_share_the_tokens_that_they_shared(
     if size >= len(left.data):
         assert new_left.tokens().tolist() == left.tokens().tolist()
     else:
-        # A tokenizer looks no farther than a word: all are kept but those of one that is cut.
+        # A tokenizer looks no farther than a word: all tokens except those of a cut word are kept.
         whole_words = left.data[:size].rpartition(b" ")[0]
         with_old = equal_start(left.tokens(), new_left.tokens())
         assert len(tokenize(whole_words)) <= with_old <= len(tokenize(left.data[:size]))

@@ -1,4 +1,4 @@
-"""What a simulated worker measures of itself is what its cost model says."""
+"""A simulated worker's measured rates equal its cost model."""
 
 import pytest
 

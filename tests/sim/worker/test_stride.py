@@ -1,4 +1,4 @@
-"""A replica that takes many steps at once is the one that takes each by itself."""
+"""A replica that takes many steps at once equals one that takes single steps."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -21,13 +21,13 @@ from tests.sim.fleet.costs import LinearCost
 class Asked:
     at_s: float
     prompt: int  # tokens
-    shared: int  # of these, the first ones that all prompts have
+    shared: int  # leading tokens that all prompts have
     output: int
 
 
 @dataclass
 class Seen:
-    """Everything that a replica did, and what it looked like."""
+    """Everything that a replica did, and its states."""
 
     told: list[tuple[str, str, float]] = field(default_factory=list)
     stays: list[tuple[int, int, float, float, float]] = field(default_factory=list)

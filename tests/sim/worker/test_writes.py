@@ -1,4 +1,4 @@
-"""A worker's state changes through the operations of its scheduler alone."""
+"""A worker's state changes only through its scheduler's operations."""
 
 import ast
 from collections.abc import Iterator
@@ -11,7 +11,8 @@ SIM, WORKER = (Path(package.__path__[0]) for package in (pando_sim, pando_worker
 
 
 def assigned(tree: ast.AST) -> Iterator[tuple[ast.Attribute, bool]]:
-    """Each attribute that is written, or an item of it; and whether it is the writer's own."""
+    """Each written attribute, or attribute with a written item, and whether it belongs to
+    `self`."""
     for node in ast.walk(tree):
         if not isinstance(node, (ast.Attribute, ast.Subscript)) or isinstance(node.ctx, ast.Load):
             continue
