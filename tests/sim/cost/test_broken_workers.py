@@ -24,7 +24,7 @@ USAGE: dict[str, Any] = {"choices": [], "usage": {"prompt_tokens": 3, "completio
 async def worker(
     *lines: str, status: int = 200, metrics: str = "", tells: dict[str, Any] | None = None
 ) -> AsyncIterator[tuple[Client, list[str]]]:
-    """Answers every completion with these events; yields the requested paths, too."""
+    """Answers every completion with these events; also yields the list of requests."""
     asked: list[str] = []
 
     async def completions(request: web.Request) -> web.Response:
