@@ -247,7 +247,7 @@ def test_every_mount_is_of_a_volume(values: str) -> None:
             assert set(mounted) <= set(volumes), name
 
 
-def test_a_private_authority_of_redis_reaches_all_who_connect() -> None:
+def test_a_private_authority_of_redis_reaches_all_its_clients() -> None:
     manifests = render(values_of("external-redis-values.yaml"))
     (pool,) = declared_pools(manifests)
     mounts = {

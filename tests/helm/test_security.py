@@ -63,7 +63,7 @@ def test_roots_are_read_only_and_requests_are_said(values: str) -> None:
 
 
 @ALL_VALUES
-def test_only_those_who_call_the_api_server_have_a_token(values: str) -> None:
+def test_only_pods_that_call_the_api_server_have_a_token(values: str) -> None:
     with_token = {
         name.rsplit("-", 1)[1]
         for name, pod in pods(render(values_of(values)))

@@ -284,7 +284,7 @@ def test_an_ask_that_makes_no_sense_is_refused(fields: dict[str, object]) -> Non
         Ask(**{**sane, **fields})  # type: ignore[arg-type]
 
 
-async def test_a_replica_that_does_not_tell_its_room_has_a_tree_all_the_same(world: World) -> None:
+async def test_a_replica_that_does_not_report_its_room_still_has_a_tree(world: World) -> None:
     await world.beat("engine", capacity_tokens=0)
     await world.place(LONG, 6_400)
     assert (await world.terms(LONG, 6_400))["engine"].matched_chunks == 100

@@ -77,7 +77,7 @@ async def _build(world: World, replicas: list[_Replica], busy: int = 0) -> None:
     most=st.sampled_from((0, 0, 1, 3)),
     asked=st.lists(st.sampled_from((0, 5, 24)), min_size=1, max_size=4),
 )
-async def test_the_cheapest_is_chosen_and_who_holds_most_is_told(
+async def test_the_cheapest_is_chosen_and_the_holder_of_most_is_reported(
     redis_url: str, replicas: list[_Replica], busy: int, most: int, asked: list[int]
 ) -> None:
     async with World.open(redis_url) as world:

@@ -6,7 +6,7 @@ import pytest
 from tests.fleet.world import POOL, World, path
 
 
-async def test_who_comes_next_is_expected_where_requests_are(world: World) -> None:
+async def test_the_next_requests_are_expected_where_requests_are(world: World) -> None:
     await world.beat("a", "b", "c")
     assert {c.coming for c in (await world.terms()).values()} == {1.0}, "nobody is anywhere"
     for replica in ("a", "a", "b"):  # also those that have their first token

@@ -22,14 +22,14 @@ async def test_placement_has_every_candidates_terms_where_that_is_asked(world: W
     assert (await world.place(keys, 256)).candidates == ()
 
 
-async def test_placement_on_one_replica_still_tells_all_candidates(world: World) -> None:
+async def test_placement_on_one_replica_still_reports_all_candidates(world: World) -> None:
     await world.beat("a", "b", "c")
     placed = await world.place(only="c", every=True, exclude=("a",))
     assert placed.chosen.replica == "c"
     assert {candidate.replica for candidate in placed.candidates} == {"b", "c"}
 
 
-async def test_placement_tells_who_holds_the_most_of_the_prompt(world: World) -> None:
+async def test_placement_reports_which_replica_holds_the_most_of_the_prompt(world: World) -> None:
     await world.beat("a", "b")
     prompts = [path(f"{number}", 8) for number in range(6)]  # different search orders
     for keys in prompts:
@@ -43,7 +43,7 @@ async def test_placement_tells_who_holds_the_most_of_the_prompt(world: World) ->
         assert (placed.chosen.holder, placed.chosen.most_chunks) == ("a", 5)
 
 
-async def test_a_full_replica_is_told_with_its_terms_and_never_chosen(world: World) -> None:
+async def test_a_full_replica_is_reported_with_its_terms_and_never_chosen(world: World) -> None:
     await world.beat("a", "b")
     keys = path("p", 4)
     await world.place(keys, 256, only="a")

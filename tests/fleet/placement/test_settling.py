@@ -208,7 +208,7 @@ async def test_a_bound_holds_within_one_call_that_places_many(world: World) -> N
     assert {t.outstanding for t in (await world.terms()).values()} == {3}
 
 
-async def test_who_asks_waits_for_its_own_time_or_for_everybodys_and_leaves_no_lease(
+async def test_a_caller_waits_for_its_own_time_or_the_common_one_and_leaves_no_lease(
     start_valkey: StartValkey, world: World
 ) -> None:
     server, limit_s = start_valkey(), 0.1

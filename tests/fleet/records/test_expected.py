@@ -21,7 +21,7 @@ async def test_a_pool_is_expected_until_it_is_removed(redis_url: str) -> None:
     await redis.aclose()
 
 
-async def test_who_put_a_pool_there_is_known(redis_url: str) -> None:
+async def test_the_owner_of_an_expected_pool_is_known(redis_url: str) -> None:
     redis = connect(redis_url)
     pools = ExpectedPools(redis)
     await pools.put("a", ["n"], owner="default/a")

@@ -126,7 +126,7 @@ async def test_cleared_mark_stops_its_router(world: World, marks: Marks) -> None
     assert await marks.all() == []
 
 
-async def test_a_mark_stays_ten_minutes_after_its_end_whoever_is_marked_besides(
+async def test_a_mark_stays_ten_minutes_after_its_end_regardless_of_other_marks(
     world: World, marks: Marks
 ) -> None:
     await marks.set(MarkKind.DRAIN, "a", lasts_ms=MINUTE)

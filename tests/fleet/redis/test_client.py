@@ -232,7 +232,7 @@ async def test_an_unreachable_server_is_unavailable_and_no_message_holds_the_pas
     assert SECRET not in str(failure.value)
 
 
-async def test_a_wrong_password_is_unavailable_and_is_not_told(start_valkey: StartValkey) -> None:
+async def test_a_wrong_password_is_unavailable_and_is_not_shown(start_valkey: StartValkey) -> None:
     server = start_valkey(password="right")
     url = server.url.replace("right", SECRET)
     async with _client(url) as client:

@@ -240,7 +240,7 @@ async def test_only_what_may_be_lost_has_a_ttl(world: World) -> None:
             assert await world.redis.pttl(key) > 0, key
 
 
-async def test_who_reads_takes_silent_replicas_and_pools_out_of_redis(world: World) -> None:
+async def test_readers_remove_silent_replicas_and_pools_from_redis(world: World) -> None:
     await world.beat("a", "b")
     await world.registry.beat("other", replace(BEAT, replica="c"))
     world.now_ms += RETENTION_MS - 1

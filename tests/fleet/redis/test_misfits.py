@@ -194,7 +194,7 @@ async def test_a_bucket_that_is_no_number_is_full(world: World) -> None:
 
 
 @pytest.mark.parametrize("rate", ["none", "nan", "-1", "inf"])
-async def test_a_rate_that_is_no_number_is_learned_anew(world: World, rate: str) -> None:
+async def test_a_rate_that_is_not_a_number_is_learned_again(world: World, rate: str) -> None:
     records = UpstreamRecords(world.redis)
     await records.agree(POOL, "a", "model", "1", prefill=Sampled(5.0, 1))
     await world.redis.hset(f"pando:{{{POOL}}}:upstream:a", "prefill", rate)

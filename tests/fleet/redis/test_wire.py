@@ -254,7 +254,7 @@ async def test_a_slot_that_moved_to_another_node_is_followed(start_valkey: Start
         assert second.execute_command("GET", "{p}k") == b"b"
 
 
-async def test_a_plain_url_of_a_cluster_is_told_what_it_has_to_be(
+async def test_a_plain_url_of_a_cluster_is_an_error_that_names_the_right_form(
     start_valkey: StartValkey,
 ) -> None:
     async with _cluster_of_two(start_valkey) as (_, second):

@@ -166,7 +166,7 @@ async def test_a_pool_name_that_would_break_the_hash_tag_is_refused(
         await world.registry.replicas(pool)
 
 
-async def test_a_living_replicas_name_is_refused_to_another_and_it_is_told_who_wanted_it(
+async def test_a_live_replicas_name_is_refused_to_another_and_it_learns_which_one_wanted_it(
     world: World,
 ) -> None:
     first = replace(FULL, state=ReplicaState.READY)

@@ -22,7 +22,7 @@ async def test_routers_that_meet_an_engine_at_once_agree_on_one_incarnation(redi
         assert other.incarnation == "another"
 
 
-async def test_an_engine_that_ended_comes_back_anew_and_as_fast(redis_url: str) -> None:
+async def test_an_engine_that_ended_comes_back_as_a_new_one_and_as_fast(redis_url: str) -> None:
     async with World.open(redis_url) as world:
         records = UpstreamRecords(world.redis)
         await records.agree(POOL, "a", "model", "one", prefill=Sampled(500.0, 3))

@@ -39,7 +39,7 @@ def is_lease(request: web.Request) -> bool:
     return "/leases" in request.path
 
 
-async def test_a_pool_that_is_wrong_is_told_the_field_and_nothing_else_changes(
+async def test_a_wrong_pools_status_names_the_field_and_nothing_else_changes(
     scene: Scene,
 ) -> None:
     async with scene.operator():
@@ -111,7 +111,7 @@ async def test_a_replica_that_is_needed_again_is_given_back(scene: Scene) -> Non
     assert scene.cluster.replicas_seen == [2]
 
 
-async def test_without_redis_nothing_is_scaled_and_it_is_told(
+async def test_without_redis_nothing_is_scaled_and_this_is_reported(
     scene: Scene, start_valkey: Callable[..., RedisServer]
 ) -> None:
     server = start_valkey()

@@ -65,7 +65,7 @@ def unscheduled(name: str, for_s: float) -> Object:
         (waiting("InvalidImageName"), "InvalidImageName", "InvalidImageName"),
     ],
 )
-def test_what_keeps_a_container_from_starting_is_told(
+def test_what_keeps_a_container_from_starting_is_reported(
     state: Object, reason: str, words: str
 ) -> None:
     trouble = pods_trouble([pod("a", container(state))], NOW)
@@ -105,7 +105,7 @@ def test_a_pod_without_a_node_is_a_trouble_after_a_while() -> None:
     assert "Insufficient nvidia.com/gpu" in trouble.message
 
 
-def test_the_commonest_trouble_is_told_and_of_how_many() -> None:
+def test_the_most_common_trouble_is_reported_with_its_count() -> None:
     pods = [
         pod("a", container(waiting("CreateContainerError", "no"))),
         unscheduled("b", 60),

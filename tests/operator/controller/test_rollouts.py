@@ -115,7 +115,7 @@ async def test_a_pool_shrinks_though_its_rollout_cannot_end(scene: Scene) -> Non
         assert await images(scene) == ["two", "two"]
 
 
-async def test_what_is_told_of_a_pool_that_shrinks_in_a_rollout_is_what_happens(
+async def test_the_reported_change_of_a_pool_that_shrinks_in_a_rollout_is_what_happens(
     scene: Scene,
 ) -> None:
     scene.cluster.placeless.add("two")

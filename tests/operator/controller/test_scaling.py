@@ -139,7 +139,7 @@ async def test_in_recommend_mode_only_the_status_changes(scene: Scene) -> None:
     assert (await scene.status())["desired"] == 1
 
 
-async def test_shadow_policies_are_told_and_do_nothing(scene: Scene) -> None:
+async def test_shadow_policies_are_reported_and_do_nothing(scene: Scene) -> None:
     eager = {"name": "eager", "maxReplicas": 9, "target": {"pressure": 0.1}, **BEHAVIOR}
     async with scene.operator():
         await scene.make(scaling={"mode": "Auto", **FAST, "shadowPolicies": [eager]})

@@ -17,7 +17,7 @@ async def events(kube: Kube, namespace: str) -> list[Object]:
     return (await kube.list(EVENTS, namespace))[0]
 
 
-async def test_an_event_says_about_what_why_and_by_whom(kube: Kube, namespace: str) -> None:
+async def test_an_event_names_its_object_reason_and_source(kube: Kube, namespace: str) -> None:
     about = await some_object(kube, namespace)
     await Recorder(kube, "operator-0").record(about, "Normal", "ScaledUp", "from 1 to 2: load")
 
@@ -46,7 +46,7 @@ async def test_the_same_again_raises_the_count_and_other_words_are_another_event
     assert counts == {"to 2": 3, "to 3": 1}
 
 
-async def test_an_event_that_the_server_has_dropped_or_that_is_old_is_written_anew(
+async def test_an_event_that_the_server_has_dropped_or_that_is_old_is_written_again(
     kube: Kube, namespace: str
 ) -> None:
     now = 0.0

@@ -95,7 +95,7 @@ async def test_one_that_dies_without_a_word_is_followed_after_the_lease_s_time(
         assert (await spec_of(kube, key))["leaseTransitions"] == 5
 
 
-async def test_who_cannot_renew_stops_before_another_may_start(
+async def test_one_that_cannot_renew_stops_before_another_may_start(
     kube: Kube, fronted: Kube, front: Front, namespace: str
 ) -> None:
     key, work = Key(namespace, "operator"), Work()

@@ -61,7 +61,7 @@ async def label(kube: Kube, namespace: str, name: str, value: str) -> Object:
     return await kube.patch(LEASES, Key(namespace, name), body, manager="test")
 
 
-async def test_what_was_there_and_what_comes_changes_and_goes_is_told_once(
+async def test_existing_objects_and_each_change_are_reported_once(
     kube: Kube, namespace: str
 ) -> None:
     await kube.create(LEASES, lease(namespace, "first"))
@@ -77,7 +77,7 @@ async def test_what_was_there_and_what_comes_changes_and_goes_is_told_once(
         assert seen.restarts == []
 
 
-async def test_after_a_broken_connection_what_happened_meanwhile_is_told(
+async def test_after_a_broken_connection_missed_changes_are_reported(
     kube: Kube, fronted: Kube, front: Front, namespace: str
 ) -> None:
     async with watching(fronted, namespace) as (watched, seen):
@@ -149,7 +149,7 @@ async def test_an_error_within_the_stream_leads_to_a_new_list(
     assert len(lists) == 3
 
 
-async def test_an_object_made_anew_under_its_name_while_nobody_looked_is_there(
+async def test_an_object_that_was_replaced_under_its_name_during_an_outage_is_there(
     kube: Kube, fronted: Kube, front: Front, namespace: str
 ) -> None:
     async with watching(fronted, namespace) as (watched, _):
@@ -165,7 +165,9 @@ async def test_an_object_made_anew_under_its_name_while_nobody_looked_is_there(
         await until_async(lambda: uid() == second["metadata"]["uid"], "the second p")
 
 
-async def test_a_write_s_answer_is_seen_at_once_and_told_once(kube: Kube, namespace: str) -> None:
+async def test_a_write_s_answer_is_seen_at_once_and_reported_once(
+    kube: Kube, namespace: str
+) -> None:
     await kube.create(LEASES, lease(namespace, "p"))
     async with watching(kube, namespace) as (watched, seen):
         answer = await label(kube, namespace, "p", "mine")

@@ -120,7 +120,7 @@ def test_after_its_time_a_drain_goes_on_with_requests_left() -> None:
     assert isinstance(closed, SetGate)
 
 
-def test_a_drain_begins_anew_where_redis_has_forgotten_it() -> None:
+def test_a_drain_begins_again_if_redis_has_forgotten_it() -> None:
     found = actions([drained("a", draining_since=NOW - 1000), pod("b")], target=1)
     assert leaves(found) == ["a"]
     assert not any(isinstance(entry, SetReplicas) for entry in found)

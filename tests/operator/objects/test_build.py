@@ -192,7 +192,7 @@ def test_a_new_replica_serves_before_an_old_one_leaves_and_only_through_its_gate
     assert "replicas" not in built["spec"]
 
 
-def test_pods_tell_which_template_made_them() -> None:
+def test_pods_name_the_template_that_made_them() -> None:
     def told(**spec: Any) -> str:
         metadata = deployment(pool(**spec), SETTINGS)["spec"]["template"]["metadata"]
         return str(metadata["annotations"]["pando.dev/template"])

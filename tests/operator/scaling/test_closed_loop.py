@@ -172,7 +172,7 @@ def test_a_few_requests_that_come_and_go_are_seldom_growth(
     assert grown <= 3, "in six runs"
 
 
-def test_a_pool_goes_to_zero_and_comes_back_for_who_waits() -> None:
+def test_a_pool_goes_to_zero_and_comes_back_for_waiting_requests() -> None:
     policy = ScalingPolicy(min_replicas=0, max_replicas=10, idle_seconds=60)
     busy = ((0.0, 100.0), (600.0, 700.0))
     pool = FluidPool(

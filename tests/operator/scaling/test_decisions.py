@@ -203,7 +203,7 @@ def test_after_a_restart_the_current_size_is_the_first_recommendation() -> None:
     assert decide(later, POLICY, NOW + 301).desired == 1
 
 
-def test_an_outage_of_the_signals_begins_the_stabilization_anew() -> None:
+def test_an_outage_of_the_signals_restarts_the_stabilization() -> None:
     history = settled(pool(0.7, 0.7, 0.7), POLICY).history
     away = decide(
         Snapshot(current=3, ready=3, signals=None, start_s=None, history=history), POLICY, NOW + 900
@@ -289,7 +289,7 @@ class TestHotEvictions:
         self._run(0.0, 100, history, 3_700, 3)
         assert self.sizes[-1] == 2
 
-    def test_a_replica_that_starts_to_count_anew_has_evicted_nothing(self) -> None:
+    def test_a_replica_that_restarts_its_counts_has_evicted_nothing(self) -> None:
         before = self._run(500.0, 10, History(), 0, 2)
         after = self._run(0.0, 5, before, 10, 2)
         assert before.samples[-1].hot_evicted_tokens == 2 * 500 * 5
@@ -360,7 +360,7 @@ SHORT_ANSWERS = Queued(12, waited_ms=1_000, tokens=12 * 300)
 """Tokens that routers expect of twelve requests; running ones hold 5,000 tokens each."""
 
 
-def test_replicas_that_are_full_of_requests_tell_what_room_is_usable() -> None:
+def test_replicas_that_are_full_of_requests_show_the_usable_room() -> None:
     """Regardless of the expected answers of waiting requests."""
     full = pool(0.6, running=12, queued=SHORT_ANSWERS)
     assert settled(full, POLICY).history.usable_share == pytest.approx(0.6)
@@ -368,7 +368,7 @@ def test_replicas_that_are_full_of_requests_tell_what_room_is_usable() -> None:
     assert settled(half, POLICY).history.usable_share == 1.0, "fewer wait than run"
 
 
-def test_replicas_in_which_nothing_runs_tell_nothing_of_usable_room() -> None:
+def test_replicas_in_which_nothing_runs_say_nothing_about_usable_room() -> None:
     """A replica whose engine has stalled holds nothing, although it could."""
     still = settled(pool(0.0, 0.0, prompt=5_000, queued=SHORT_ANSWERS), POLICY)
     assert still.history.usable_share == 1.0

@@ -38,7 +38,7 @@ async def _signals(world: World) -> Signals:
     return Signals.of(replicas, await Queues(world.redis, world.clock).read(POOL))
 
 
-async def test_what_heartbeats_and_routers_tell_is_what_a_decision_sees(world: World) -> None:
+async def test_a_decision_sees_what_heartbeats_and_routers_report(world: World) -> None:
     await world.beat("a", **LOADED)
     await Queues(world.redis, world.clock).report(POOL, "r1", 4, 2_500, 3_000)
     world.now_ms += 700

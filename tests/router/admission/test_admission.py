@@ -54,7 +54,7 @@ async def test_the_bound_is_that_of_all_routers_together(valkey_url: str) -> Non
         assert gate.most == 1
 
 
-async def test_newcomers_do_not_overtake_those_who_wait(
+async def test_newcomers_do_not_overtake_waiting_requests(
     valkey_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Even if another router has freed a place that the queue has not noticed yet."""
@@ -164,7 +164,7 @@ async def test_a_replica_that_joins_opens_no_second_queue(valkey_url: str) -> No
     ],
     ids=["model", "adapter", "path"],
 )
-async def test_nobody_waits_behind_who_needs_another_replica(
+async def test_no_request_waits_behind_one_that_needs_another_replica(
     valkey_url: str, has: dict[str, Any], asks: dict[str, str], path: str
 ) -> None:
     async with (

@@ -97,7 +97,7 @@ async def test_a_place_given_back_goes_to_the_next_at_once(monkeypatch: pytest.M
     assert bench.ends == [LeaveReason.PLACED] * 3
 
 
-async def test_places_of_other_routers_are_noticed_though_nobody_tells() -> None:
+async def test_places_freed_by_other_routers_are_noticed_without_a_notification() -> None:
     bench = Bench()
     (task,) = bench.enqueue("a")
     await until(lambda: bench.calls, "the first try")
@@ -117,7 +117,7 @@ async def test_one_placement_is_under_way_at_a_time_and_none_while_nobody_waits(
     await until(lambda: len(asyncio.all_tasks()) == 1, "the pump being gone")
 
 
-async def test_who_leaves_frees_the_place_in_the_queue() -> None:
+async def test_a_request_that_leaves_frees_its_place_in_the_queue() -> None:
     bench = Bench(requests=1)
     (gone,) = bench.enqueue("gone")
     await until(lambda: len(bench.queue.entries), "waiting")
@@ -147,7 +147,7 @@ async def test_no_place_is_lost_when_its_request_leaves_at_that_moment(steps: in
     assert bench.free == 0
 
 
-async def test_who_leaves_while_its_placement_fails_has_one_end() -> None:
+async def test_a_request_that_leaves_while_its_placement_fails_has_one_end() -> None:
     bench = Bench(places=1)
     (bench.leaver,) = bench.enqueue("poison")
     with pytest.raises(asyncio.CancelledError):
@@ -156,7 +156,7 @@ async def test_who_leaves_while_its_placement_fails_has_one_end() -> None:
     assert len(bench.queue.entries) == 0
 
 
-async def test_places_add_up_whoever_leaves_when() -> None:
+async def test_places_add_up_whichever_request_leaves() -> None:
     rng = random.Random(1)
     bench = Bench(places=3)
 
@@ -287,7 +287,7 @@ def test_the_queue_sums_tokens_bytes_and_time_of_waiting_requests_however_they_l
     assert waiting.enter(Entry(item=None, tenant="t", body_bytes=100), Shortage.FULL) is None
 
 
-def test_a_place_given_back_is_for_one_who_waits_here_as_often_as_the_next_one_does() -> None:
+def test_a_freed_place_goes_to_a_request_that_waits_here_as_often_as_to_the_next_one() -> None:
     rng = random.Random(1)
     assert all(is_for_us(rng, here, 0) for here in range(1, 9) for _ in range(20))
     for here, elsewhere in ((1, 3), (3, 1)):

@@ -43,7 +43,9 @@ async def test_requests_wait_for_a_pool_that_wakes(valkey_url: str, known_by: st
     await redis.aclose()
 
 
-async def test_what_sleeps_too_long_and_what_does_not_exist_is_told_apart(valkey_url: str) -> None:
+async def test_a_pool_that_sleeps_too_long_is_distinguished_from_one_that_does_not_exist(
+    valkey_url: str,
+) -> None:
     settings: dict[str, Any] = {"expected_pools": {"default": "m"}, "queue_timeout": 0.1}
     async with serving(valkey_url, **settings) as router:
         answer = await router.post("/v1/completions", completion())

@@ -29,7 +29,7 @@ async def test_a_wait_that_is_too_long_ends_with_the_time_to_come_back(valkey_ur
 
 
 @pytest.mark.parametrize("limit", [{"x-request-timeout": "20"}, {"x-request-timeout-ms": "20000"}])
-async def test_a_replica_is_told_what_the_queue_left_of_a_requests_time(
+async def test_a_replica_gets_the_time_that_the_queue_left_of_a_request(
     valkey_url: str, limit: dict[str, str]
 ) -> None:
     async with (

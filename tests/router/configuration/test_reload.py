@@ -68,7 +68,7 @@ async def test_other_settings_hold_for_the_next_request(valkey_url: str, tmp_pat
         assert sorted(answers) == [200, 504]
 
 
-async def test_a_broken_file_changes_nothing_and_is_told_once(
+async def test_a_broken_file_changes_nothing_and_is_reported_once(
     valkey_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "router.yaml"

@@ -55,7 +55,7 @@ def test_quantile_is_in_the_bucket_of_the_true_one(values: list[float], q: float
     assert lower - 1e-9 <= found <= upper + 1e-9
 
 
-def test_point_tells_the_difference_between_two_moments() -> None:
+def test_point_is_the_difference_between_two_moments() -> None:
     before = totals(100.0, requests=10, prompt_tokens=1000, delivered_tokens=100)
     now = totals(
         104.0, requests=50, failed=4, prompt_tokens=2000, predicted_tokens=800, delivered_tokens=600
@@ -98,7 +98,7 @@ def seen(found: dict[str, object], field: str) -> list[float]:
     return [value for value in points[field] if value]
 
 
-async def test_data_tells_what_the_fleet_does(valkey_url: str) -> None:
+async def test_data_shows_what_the_fleet_does(valkey_url: str) -> None:
     async with (
         Replica(valkey_url, "a", capacity_tokens=1000, pinned_tokens=200, cached_tokens=300) as a,
         serving(valkey_url) as router,

@@ -107,7 +107,7 @@ def test_while_one_request_tries_whether_a_replica_is_well_no_other_does(sky: Sk
     assert sky.usable("ab") == "ab"
 
 
-def test_the_lease_is_told_of_a_good_answer_alone_and_closed_once(sky: Sky) -> None:
+def test_the_lease_hears_only_of_a_good_answer_and_is_closed_once(sky: Sky) -> None:
     for status in (500, 429, 400, 399):
         sky.lease.told.clear()
         flight = sky.open()

@@ -318,7 +318,7 @@ def test_a_busy_replica_beside_failed_ones_makes_it_429() -> None:
     assert refused.message == "a: answered 429; b: broke"
 
 
-def test_tries_are_counted_anew_after_a_loss() -> None:
+def test_tries_are_counted_from_zero_after_a_loss() -> None:
     world = World()
     sent(world, "a")
     world.tries.answered(Head(200))

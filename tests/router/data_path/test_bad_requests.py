@@ -89,7 +89,7 @@ def test_any_json_object_parses_or_gets_400(path: str, body: dict[str, Any]) -> 
     parses_or_says_400(path, json.dumps(body).encode())
 
 
-async def test_unknown_model_is_told_what_exists(valkey_url: str) -> None:
+async def test_unknown_model_gets_the_existing_ones(valkey_url: str) -> None:
     async with Replica(valkey_url, "a") as a, serving(valkey_url) as router:
         await router.ready("a")
         answer = await router.post("/v1/completions", {"model": "gpt", "prompt": "x"})

@@ -60,7 +60,7 @@ async def test_prompt_shorter_than_a_chunk_is_said_to_be_that(valkey_url: str) -
         assert (await why(router, await ask(router, "short")))["hit"] == "too_short"
 
 
-async def test_salted_prompt_is_told_from_one_never_seen(valkey_url: str) -> None:
+async def test_salted_prompt_is_distinguished_from_a_new_one(valkey_url: str) -> None:
     async with Replica(valkey_url, "a", **RATES), serving(valkey_url) as router:
         await router.ready("a")
         await ask(router, LONG)

@@ -3,7 +3,7 @@
 from pando_router.fleet_view.calm import LONGEST_CALM_S, RELAPSE_S, Calm
 
 
-def test_who_comes_back_for_the_first_time_is_up_with_its_first_answer() -> None:
+def test_a_server_that_comes_back_for_the_first_time_is_up_with_its_first_answer() -> None:
     calm = Calm()
     calm.failed(0.0)
     assert calm.answered(0.2)
@@ -23,7 +23,7 @@ def test_each_relapse_takes_twice_as_long_up_to_a_minute() -> None:
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60]
 
 
-def test_a_failure_begins_the_wait_anew() -> None:
+def test_a_failure_restarts_the_wait() -> None:
     calm = Calm()
     assert calm.answered(0.0)
     calm.failed(1.0)

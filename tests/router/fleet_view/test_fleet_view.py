@@ -90,7 +90,7 @@ def test_a_silence_that_all_share_loses_nobody_and_one_that_is_shared_by_none_do
     assert trusted(fleet) == ["b"]
 
 
-def test_whoever_answers_lives_however_long_its_heartbeats_are_missing() -> None:
+def test_a_replica_that_answers_lives_however_long_its_heartbeats_are_missing() -> None:
     fleet = advance(Fleet(), 0.0, {"p": [replica("a"), replica("b")]})
     for _ in range(100):
         fleet = advance(fleet, 1.0, {"p": [replica("b")]}, answered={"a1"})

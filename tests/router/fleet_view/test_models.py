@@ -96,7 +96,7 @@ def test_an_alias_of_an_alias_is_refused() -> None:
         RouterSettings(aliases={"a": "b", "b": "m"})
 
 
-async def test_an_adapter_is_asked_of_those_who_have_it_and_shares_no_prefix_with_its_model(
+async def test_an_adapters_requests_go_to_replicas_that_have_it_and_share_no_prefix_with_its_model(
     valkey_url: str,
 ) -> None:
     async with (

@@ -33,7 +33,7 @@ def test_advice_is_given_where_policy_or_size_are_unfit(
     assert advise(servers, needed_mib * MIB).keys() == about
 
 
-async def test_an_unfit_redis_is_told_by_log_health_and_metrics(
+async def test_an_unfit_redis_is_reported_by_log_health_and_metrics(
     start_valkey: Callable[..., RedisServer], caplog: pytest.LogCaptureFixture
 ) -> None:
     server = start_valkey("--maxmemory", "8mb", "--maxmemory-policy", "allkeys-lru")
@@ -55,7 +55,7 @@ async def test_an_unfit_redis_is_told_by_log_health_and_metrics(
         assert 0 < await router.metric('pando_router_redis_memory_bytes{kind="used"}') < 8 * MIB
 
 
-async def test_a_user_that_may_not_ask_for_the_memory_is_told_so(
+async def test_a_user_without_permission_to_read_the_memory_is_reported(
     start_valkey: Callable[..., RedisServer],
 ) -> None:
     server = start_valkey()

@@ -66,7 +66,7 @@ async def test_where_all_are_unhealthy_requests_are_served_all_the_same(valkey_u
         assert await homes(router, 3) == {"a"}
 
 
-async def test_a_replica_that_came_back_anew_starts_healthy(valkey_url: str) -> None:
+async def test_a_restarted_replica_starts_healthy(valkey_url: str) -> None:
     async with serving(valkey_url, **QUICK) as router:
         async with Replica(valkey_url, "a") as a:
             await router.ready("a")

@@ -36,7 +36,7 @@ async def test_idle_connections_make_room_the_oldest_first() -> None:
         assert server.clients <= 3
 
 
-async def test_busy_connections_stay_and_new_ones_are_told_so() -> None:
+async def test_busy_connections_stay_and_new_ones_are_refused() -> None:
     done = asyncio.Event()
     told = 0
 

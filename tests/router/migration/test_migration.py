@@ -195,7 +195,7 @@ def test_a_bound_on_tokens_is_what_is_left_for_another_engine() -> None:
         assert request[name] == 9 - 3
 
 
-def test_tokens_that_nobody_told_are_to_be_counted() -> None:
+def test_tokens_without_reported_ids_must_be_counted() -> None:
     stream = stream_of(COMPLETION, REQUESTS[COMPLETION] | {"max_tokens": 9}, lambda name: None)
     assert stream is not None
     stream.pass_on(event({"id": "a", "choices": [{"index": 0, "text": "Hello"}]}))

@@ -34,7 +34,7 @@ class Counted:
         return await self._router.metric(sample)
 
 
-async def test_shadow_tells_what_another_policy_would_have_cached(valkey_url: str) -> None:
+async def test_shadow_shows_what_another_policy_would_have_cached(valkey_url: str) -> None:
     async with (
         Replica(valkey_url, "a", **RATES),
         Replica(valkey_url, "b", **RATES),

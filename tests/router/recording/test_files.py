@@ -32,7 +32,7 @@ def test_files_are_bounded_and_the_oldest_goes(tmp_path: Path) -> None:
     assert kept == [b"line %05d" % number for number in range(12, 20)]
 
 
-def test_one_file_alone_is_begun_anew(tmp_path: Path) -> None:
+def test_a_single_file_is_started_again(tmp_path: Path) -> None:
     written = files(tmp_path, most=1)
     for number in range(5):
         written.write(b"line %05d\n" % number)

@@ -145,7 +145,7 @@ async def test_what_became_of_a_request_is_recorded(
     assert (record.outcome, record.status) == (outcome, code)
 
 
-async def test_clients_that_leave_and_streams_that_break_are_told_apart(
+async def test_clients_that_leave_and_streams_that_break_are_distinguished(
     redis_url: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "requests.jsonl"
@@ -175,7 +175,7 @@ async def test_what_computes_no_prompt_is_not_recorded(redis_url: str, tmp_path:
     assert len(read(file)[1]) == 1
 
 
-async def test_each_record_tells_the_oldest_request_that_is_still_open(
+async def test_each_record_names_the_oldest_request_that_is_still_open(
     redis_url: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "requests.jsonl"

@@ -95,7 +95,7 @@ def test_the_bound_of_an_answer(path: str, fields: dict[str, Any], tokens: int) 
         ("/v1/embeddings", {"user": "ann"}),
     ],
 )
-def test_who_asks(path: str, fields: dict[str, Any]) -> None:
+def test_the_client_of_a_request(path: str, fields: dict[str, Any]) -> None:
     assert read(path, **fields).user == "ann"
 
 
@@ -161,7 +161,7 @@ def test_salts_part_prefixes() -> None:
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
 
 
-def test_tools_are_equal_however_they_are_spelled_and_whoever_asked_first() -> None:
+def test_tools_are_equal_in_any_spelling_and_order_of_requests() -> None:
     def prefix(spelled: str) -> bytes:
         body = '{"model": "m", "messages": [], "tools": ' + spelled + "}"
         return ENDPOINTS["/v1/chat/completions"].parse(body.encode()).prefix

@@ -23,7 +23,7 @@ def entry(tenant: str, *keys: str, **fields: object) -> str:
     return yaml.safe_dump({"tenants": {tenant: given}})
 
 
-def test_a_file_says_who_has_a_key_and_what_they_may(tmp_path: Path) -> None:
+def test_a_file_says_which_tenant_has_a_key_and_its_permissions(tmp_path: Path) -> None:
     file = tmp_path / "keys.yaml"
     file.write_text(
         f"""
@@ -126,7 +126,7 @@ def test_a_new_file_counts_when_it_is_right_and_a_wrong_one_leaves_the_old_keys(
         tenants.of([(b"x-api-key", b"key-a")])
 
 
-def test_a_secret_that_kubernetes_swaps_is_read_anew(tmp_path: Path) -> None:
+def test_a_secret_that_kubernetes_swaps_is_read_again(tmp_path: Path) -> None:
     secret = mounted(tmp_path, keys=entry("a", "key-a"))
     tenants = Tenants(secret, Metrics().tenants)
     swap(secret, keys=entry("b", "key-b"))
@@ -134,7 +134,7 @@ def test_a_secret_that_kubernetes_swaps_is_read_anew(tmp_path: Path) -> None:
     assert tenants.of([(b"authorization", b"Bearer key-b")]).name == "b"
 
 
-def test_a_tenant_who_is_gone_leaves_no_metric(tmp_path: Path) -> None:
+def test_a_removed_tenant_leaves_no_metric(tmp_path: Path) -> None:
     file, metrics = tmp_path / "keys.yaml", Metrics()
     file.write_text(entry("a", "key-a"))
     tenants = Tenants(file, metrics.tenants)

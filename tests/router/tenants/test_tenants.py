@@ -250,7 +250,7 @@ async def test_no_prefix_is_shared_across_the_border_of_a_salt(
         assert all(tokens > 500 for tokens in again)
 
 
-async def test_the_replica_is_told_whose_name_space_it_is_and_a_client_cannot_say_it(
+async def test_the_router_and_not_the_client_names_the_namespace_to_the_replica(
     valkey_url: str, tmp_path: Path
 ) -> None:
     file = key_file(tmp_path, a={"isolate": True}, c={})

@@ -29,7 +29,7 @@ async def test_vllm_is_a_replica_with_its_adapters_and_its_kv_pool(valkey_url: s
             assert answer.replica == engine.name
 
 
-async def test_sglang_tells_its_kv_pool_and_its_places(valkey_url: str) -> None:
+async def test_sglang_reports_its_kv_pool_and_its_places(valkey_url: str) -> None:
     async with (
         Sglang() as engine,
         serving(valkey_url, upstream=engine.url, **QUICK) as router,
@@ -107,7 +107,7 @@ async def test_the_replica_that_holds_the_prefix_is_asked_from_every_router(
         assert all(len(names) == 1 for names in holders.values()), holders
 
 
-async def test_what_is_no_engine_is_told_and_hurts_nobody(
+async def test_what_is_no_engine_is_reported_and_harms_nothing(
     valkey_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Website(Engine):
@@ -155,7 +155,7 @@ async def test_an_upstreams_key_is_shown_to_it_alone(
     assert "secret-of-a" not in "".join(f"{one.__dict__}" for one in caplog.records)
 
 
-async def test_a_wrong_key_is_told(valkey_url: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_wrong_key_is_reported(valkey_url: str, caplog: pytest.LogCaptureFixture) -> None:
     async with (
         Vllm(api_key="secret") as engine,
         serving(valkey_url, upstream=engine.url, **QUICK) as router,
@@ -225,7 +225,7 @@ async def test_the_tree_is_corrected_by_what_the_answers_usage_says(valkey_url: 
         await until(is_cut, "the path being cut")
 
 
-async def test_an_engine_that_does_not_tell_what_was_cached_is_believed(valkey_url: str) -> None:
+async def test_an_engine_that_does_not_report_cached_tokens_is_believed(valkey_url: str) -> None:
     async with (
         Vllm(tells_cached=False) as engine,
         serving(valkey_url, upstream=engine.url, **QUICK) as router,

@@ -63,7 +63,7 @@ async def worker(
         ([json.dumps({"error": {"message": "too much"}})], "too much"),
     ],
 )
-async def test_a_completion_that_is_none_is_told(lines: list[str], said: str) -> None:
+async def test_an_invalid_completion_is_reported(lines: list[str], said: str) -> None:
     async with worker(*lines) as (client, _):
         with pytest.raises(CalibrationError, match=said):
             await client.ask("la la", 1)
@@ -75,7 +75,7 @@ async def test_one_of_two_requests_that_breaks_ends_the_measurement_with_its_rea
             await Interrupted(16).measure(client, Texts(0), LIMITS)
 
 
-async def test_metrics_that_are_none_are_told() -> None:
+async def test_invalid_metrics_are_reported() -> None:
     async with worker(metrics="vllm:num_requests_running{ 1\n") as (client, _):
         with pytest.raises(CalibrationError, match="/metrics is not as expected"):
             await load_of(client)

@@ -70,7 +70,9 @@ async def test_a_worker_that_serves_others_is_not_measured(
     assert not path.exists()
 
 
-async def test_who_comes_meanwhile_is_noticed(worker: WorkerProcess, tmp_path: Path) -> None:
+async def test_requests_of_others_during_the_measurement_are_noticed(
+    worker: WorkerProcess, tmp_path: Path
+) -> None:
     path = tmp_path / "measured.json"
     body = {"model": "pando-tiny", "prompt": "somebody else", "max_tokens": 1}
     process = await asyncio.create_subprocess_exec(
@@ -149,7 +151,7 @@ async def _is_idle(http: aiohttp.ClientSession) -> bool:
     return not (stats["running"] or stats["waiting"])
 
 
-def test_what_is_no_worker_is_told_in_one_line(tmp_path: Path) -> None:
+def test_what_is_no_worker_is_reported_in_one_line(tmp_path: Path) -> None:
     done = subprocess.run(
         command("http://127.0.0.1:1", "--output", str(tmp_path / "x.json")),
         capture_output=True,

@@ -9,7 +9,7 @@ from pando_sim.cost import CostModelError, load, shipped
 from pando_sim.cost.files import parse, render
 
 
-def test_every_shipped_model_is_named_as_its_file_and_tells_its_source() -> None:
+def test_every_shipped_model_is_named_like_its_file_and_names_its_source() -> None:
     assert shipped()
     for name in shipped():
         model = load(name)
@@ -25,12 +25,12 @@ def test_a_file_is_loaded_by_its_path(tmp_path: Path) -> None:
     assert load(str(path)).file == file
 
 
-def test_an_unknown_name_is_told_with_those_that_there_are() -> None:
+def test_an_unknown_name_is_reported_with_the_known_ones() -> None:
     with pytest.raises(CostModelError, match=f"no cost model 'h900'; choose one of {shipped()[0]}"):
         load("h900")
 
 
-def test_a_file_that_is_not_there_is_told() -> None:
+def test_a_missing_file_is_reported() -> None:
     with pytest.raises(CostModelError, match=r"none\.json: No such file"):
         load("somewhere/none.json")
 
@@ -44,7 +44,7 @@ def test_a_file_that_is_not_there_is_told() -> None:
         ({"tokens_s": 1.0}, "unknown field `tokens_s`"),
     ],
 )
-def test_a_wrong_coefficient_is_told_with_its_place(
+def test_a_wrong_coefficient_is_reported_with_its_place(
     change: dict[str, object], message: str
 ) -> None:
     content = msgspec.to_builtins(load(shipped()[0]).file)
@@ -55,7 +55,7 @@ def test_a_wrong_coefficient_is_told_with_its_place(
     assert "\n" not in str(raised.value)
 
 
-def test_what_is_no_json_is_told() -> None:
+def test_invalid_json_is_reported() -> None:
     with pytest.raises(CostModelError, match=r"mine\.json: JSON is malformed"):
         parse(b"step: 1", "mine.json")
 

@@ -77,7 +77,7 @@ def test_a_request_that_waits_for_an_answer_comes_a_pause_after_its_end() -> Non
     assert c.arrival_s == 9.0  # the trace says so, and the answer had ended long before
 
 
-def test_a_trace_without_order_is_told() -> None:
+def test_a_trace_without_order_is_reported() -> None:
     with pytest.raises(ValueError, match="number 0 is due"):
         run([request(1, 0.0, 1)])
     with pytest.raises(ValueError, match="waits for a later one"):
@@ -144,7 +144,7 @@ def test_requests_are_served_while_redis_is_away_and_after_it() -> None:
     assert not any(each.matched_tokens for each in away)
 
 
-def test_who_finds_no_place_waits_in_turn_and_is_refused_when_that_is_too_long() -> None:
+def test_a_request_without_a_place_waits_in_turn_and_is_refused_when_that_is_too_long() -> None:
     spec = with_router(max_outstanding=1, queue_deadline_s=2.0, queue_requests=5)
     burst = [request(number, 0.001 * number, number, output=50) for number in range(12)]
     found = run(burst, spec)
@@ -179,7 +179,7 @@ def test_a_draining_replica_gets_nothing_new_and_finishes_what_it_has() -> None:
     assert found.samples[-1].draining == 1
 
 
-def test_memory_is_told_of_ready_replicas_alone() -> None:
+def test_memory_is_reported_for_ready_replicas_only() -> None:
     requests = [request(n, 0.3 * n, *range(100 * n, 100 * n + 40), output=20) for n in range(24)]
 
     def drain_two(fleet: FleetControl) -> None:

@@ -83,7 +83,7 @@ def test_what_was_simulated_is_not_simulated_again(tmp_path: Path) -> None:
     assert again.of(CELL.name) == {"smg": _play("smg").measures}
 
 
-def test_a_cell_is_told_by_the_mean_of_its_plays(tmp_path: Path) -> None:
+def test_a_cell_is_the_mean_of_its_runs(tmp_path: Path) -> None:
     results = Results(tmp_path / "results.jsonl")
     for share, goodput in zip(SHARES, (0.9, 0.8, 0.4), strict=True):
         results.add(_play("smg", share, goodput=goodput))

@@ -43,7 +43,7 @@ def test_each_replica_has_its_most_recent_chunks(acts: Acts) -> None:
     assert sent.known() == ()
 
 
-def test_who_is_forgotten_holds_nothing() -> None:
+def test_a_forgotten_replica_holds_nothing() -> None:
     sent = Sent()
     sent.add("a", [b"1", b"2"])
     sent.add("b", [b"1"])

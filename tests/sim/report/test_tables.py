@@ -38,7 +38,7 @@ def test_nobody_is_best_where_all_read_alike() -> None:
     assert TTFT_P99.best([SLOW.statistics, FAST.statistics, FAST.statistics]) == {1, 2}
 
 
-def test_runs_are_called_by_what_tells_them_apart() -> None:
+def test_runs_are_named_by_their_differences() -> None:
     scaled = [made_digest("p", requests=100, scaling=name) for name in ("pando", "hpa")]
     assert names([FAST, SLOW]) == ["fast", "slow"]
     assert names(scaled) == ["pando", "hpa"]
@@ -46,7 +46,7 @@ def test_runs_are_called_by_what_tells_them_apart() -> None:
     assert names([FAST]) == ["fast"]
 
 
-def test_the_verdict_names_who_is_best_and_who_comes_next() -> None:
+def test_the_verdict_names_the_best_and_the_next() -> None:
     said = verdict(ABOUT, [FAST, SLOW])
     assert any("in time: fast with" in sentence and "next is slow" in sentence for sentence in said)
     alone = " ".join(verdict(ABOUT, [FAST]))

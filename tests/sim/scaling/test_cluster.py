@@ -53,7 +53,7 @@ def _to(replicas: int) -> Callable[[FleetControl, Cluster], None]:
     return lambda fleet, cluster: cluster.scale(fleet, replicas)
 
 
-def test_who_is_not_ready_is_deleted_first_then_who_became_ready_last() -> None:
+def test_unready_pods_are_deleted_first_then_those_that_became_ready_last() -> None:
     kept = _kept((1.0, _to(4)), (2.0, _to(5)), (9.0, _to(6)), (10.5, _to(5)), (12.0, _to(4)))
     assert kept == [
         ["0", "1", "2", "3"],
@@ -88,7 +88,7 @@ def test_a_deleted_pod_finishes_what_it_has_within_its_grace_period_and_no_longe
     assert ends(1.0) == {1, 2}  # its requests continue elsewhere
 
 
-def test_a_pool_goes_to_zero_and_wakes_for_whoever_waits() -> None:
+def test_a_pool_goes_to_zero_and_wakes_for_waiting_requests() -> None:
     early = one_after_the_other(0, 1, until_s=6.0)
     late = replace(request(len(early), 90.0, 7), at_s=90.0)
     found = scaled([*early, late], pool(minReplicas=0, idleSeconds=30))

@@ -38,7 +38,7 @@ def joins_s() -> float:
     return ready_s
 
 
-def test_who_joins_has_the_hottest_prefixes_before_its_first_request() -> None:
+def test_a_joining_replica_has_the_hottest_prefixes_before_its_first_request() -> None:
     warm, cold = scaled(HIGH, pool()), scaled(HIGH, pool(warm={"tokens": 0}))
     assert warm.steps[0].ready_s == cold.steps[0].ready_s
     newcomers, others = firsts(warm), firsts(cold)
@@ -51,14 +51,14 @@ def test_who_joins_has_the_hottest_prefixes_before_its_first_request() -> None:
     assert {step.prefilled_tokens for step in cold.steps} == {0}
 
 
-def test_no_more_is_computed_for_who_joins_than_the_manifest_allows() -> None:
+def test_no_more_is_computed_for_a_joining_replica_than_the_manifest_allows() -> None:
     budget = 64 * SHARED // 2
     found = scaled(HIGH, pool(maxReplicas=2, warm={"tokens": budget}))
     grown = [step.prefilled_tokens for step in found.steps if step.after > step.before]
     assert grown == [budget]
 
 
-def test_what_only_the_leaving_hold_is_computed_by_who_stays() -> None:
+def test_what_only_leaving_replicas_hold_is_computed_by_staying_ones() -> None:
     early = [request(who, 0.1 * who, *range(1000 * who, 1000 * who + 40)) for who in range(3)]
     alone = [request(3 + number, 6.0 + 2 * number, 7) for number in range(60)]
     late = [replace(one, number=63 + one.number, at_s=130.0 + 5 * one.number) for one in early]
@@ -103,7 +103,7 @@ def test_the_same_seed_hands_off_to_the_same_replicas() -> None:
     assert len({handed_off() for _ in range(4)}) == 1
 
 
-def test_a_policy_of_its_own_does_not_see_who_joins_before_it_is_warm() -> None:
+def test_a_policy_of_its_own_does_not_see_a_joining_replica_before_it_is_warm() -> None:
     def first_placed_s(manifest: WorkerPool) -> float:
         spec = replace(with_worker(start_s=START_S), replicas=1, scaling="pando", sample_s=1.0)
         scaler = SCALERS["pando"].make(spec, manifest)
@@ -125,7 +125,7 @@ def test_a_replica_that_dies_while_it_is_warmed_comes_again(after_s: float) -> N
     assert "replica-1" in firsts(found)
 
 
-def test_without_redis_who_joins_is_let_in_when_its_time_is_over() -> None:
+def test_without_redis_a_joining_replica_is_let_in_when_its_time_is_over() -> None:
     manifest = pool(maxReplicas=2, warm={"timeoutSeconds": 8})
 
     away = outage(joins_s() + 0.7, joins_s() + 20.0, empty=True)

@@ -151,7 +151,7 @@ def test_bursts_are_seeded_and_multiply_the_rate(trace: Trace) -> None:
     assert other.burst_starts() != bursty.burst_starts()
 
 
-def test_a_day_keeps_the_order_and_who_waits_for_whom(trace: Trace) -> None:
+def test_a_day_keeps_the_order_and_which_request_waits_for_which(trace: Trace) -> None:
     requests = list(islice(shaped(trace, Shape(day=Day())), 300))
     assert [request.number for request in requests] == list(range(300))
     assert all(one.at_s <= other.at_s for one, other in pairwise(requests))

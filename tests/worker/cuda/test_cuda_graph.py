@@ -141,7 +141,7 @@ def test_padding_writes_to_no_page_but_the_one_that_nobody_owns(directory: Path)
         assert changed - own <= set(range(SLOTS - PAGE_SIZE, SLOTS))
 
 
-def test_other_batches_are_left_to_whoever_runs_without_graphs(directory: Path) -> None:
+def test_other_batches_run_without_graphs(directory: Path) -> None:
     world = World(directory, [1, 2])
     rows = world.rows([3, 9, 4])
     assert world.graphs.run(world.bare.pages.batch(rows, [1] * 3)) is None  # too many

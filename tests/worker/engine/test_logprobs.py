@@ -52,7 +52,7 @@ def test_prompts_are_scored_over_chunks_and_after_hits(llama: Served, overlap: b
     assert [world.cached[f"{rid}.1"] for rid in ("all", "some", "last", "output")] == [0, 8, 20, 24]
 
 
-def test_what_was_scored_before_a_retraction_is_told_once(llama: Served, overlap: bool) -> None:
+def test_what_was_scored_before_a_retraction_is_reported_once(llama: Served, overlap: bool) -> None:
     """Two requests produce tokens until one of them must wait, and so must a third one, whose
     prompt has scored chunks."""
     world = llama.world(84, overlap=overlap, chunked_prefill_size=8, new_token_ratio=0.01)

@@ -224,7 +224,7 @@ def test_a_folder_with_several_files_is_asked_which(tmp_path: Path) -> None:
         resolve_model(str(tmp_path))
 
 
-def test_the_directory_is_made_once_and_anew_for_another_file(tmp_path: Path) -> None:
+def test_the_directory_is_made_once_and_again_for_another_file(tmp_path: Path) -> None:
     model = reference(tmp_path, Case(LlamaConfig))
     file = write_gguf(model.path, tmp_path / "model.gguf")
     first = resolve_model(str(file))

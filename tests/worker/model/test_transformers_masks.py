@@ -23,7 +23,7 @@ def test_a_causal_mask_has_no_window() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 512, 4096, 9999])
-def test_a_sliding_window_is_told_from_its_neighbours(size: int) -> None:
+def test_a_sliding_window_is_distinguished_from_its_neighbours(size: int) -> None:
     mask = library.sliding_window_causal_mask_function(size)
     assert window(mask, size - 1, size + 1, None, size, lengths=(size,)) == size
 

@@ -80,7 +80,7 @@ def test_it_is_the_least_squares_less_the_standard_error(
     assert cost.doubling_context == pytest.approx(wanted, rel=1e-4)
 
 
-def test_nothing_is_said_of_steps_that_tell_nothing() -> None:
+def test_steps_without_information_give_no_estimate() -> None:
     alike, few, free = ContextCost(), ContextCost(), ContextCost()
     for number in range(50):
         alike.add(CHUNK, attended(0, CHUNK), _took(CHUNK, attended(0, CHUNK)) + number * 1e-4)

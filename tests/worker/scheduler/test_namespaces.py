@@ -12,7 +12,7 @@ OURS, THEIRS = namespace("ours", None), namespace("theirs", None)
 
 
 @pytest.mark.parametrize("policy", ["lpm", "dfs-weight", "fcfs"])
-def test_a_prompt_of_another_name_space_is_computed_anew_and_then_shared(policy: str) -> None:
+def test_a_prompt_of_another_namespace_is_computed_again_and_then_shared(policy: str) -> None:
     world = World(schedule_policy=policy)
     for rid, space in (("a", b""), ("b", OURS), ("c", THEIRS), ("d", OURS), ("e", b"")):
         world.send(rid, PROMPT, namespace=space)

@@ -43,7 +43,7 @@ def test_the_watermark_stays_free_at_admission() -> None:
     world.run()
 
 
-def test_the_queue_tells_the_output_that_admission_expects_of_it() -> None:
+def test_the_queue_reports_the_output_that_admission_expects() -> None:
     world = World(pages=8, page_size=4, new_token_ratio=0.5)
     for index in range(4):
         world.send(f"r{index}", [index] * 20, max_new_tokens=10)
@@ -106,7 +106,7 @@ def test_a_retracted_prompt_in_the_middle_of_its_chunks_starts_over_and_finishes
     assert world.tokens["chunks"] == expected_tokens(range(34), 4)
 
 
-def test_log_probabilities_of_a_prompt_that_was_retracted_are_told_once() -> None:
+def test_log_probabilities_of_a_retracted_prompt_are_reported_once() -> None:
     world = World(pages=12, page_size=4, chunked_prefill_size=8, new_token_ratio=0.01, watermark=0)
     world.send("stream", [1] * 6, max_new_tokens=38)
     for _ in range(4):

@@ -203,7 +203,7 @@ def test_flush_forgets_everything_but_is_refused_while_requests_run() -> None:
     assert world.cached["b"] == 0
 
 
-def test_stats_tell_what_is_pinned_and_what_is_only_cached() -> None:
+def test_stats_show_what_is_pinned_and_what_is_only_cached() -> None:
     world = World(pages=16, page_size=4)
     world.send("a", range(8), max_new_tokens=8)
     world.step()

@@ -161,7 +161,7 @@ def test_aborted_requests_leave_no_window_page_pinned() -> None:
         assert made.tokens["short"] == expected(range(5), 20)
 
 
-def test_stats_tell_what_running_requests_see_and_what_is_kept() -> None:
+def test_stats_show_what_running_requests_see_and_what_is_kept() -> None:
     made = world(window_pages=20)
     made.send("a", range(40), max_new_tokens=3)
     made.step()

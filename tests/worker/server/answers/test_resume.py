@@ -188,7 +188,7 @@ async def test_what_goes_on_has_the_log_probabilities_that_it_would_have_had(
         assert scores == pytest.approx([score for _, score in known], abs=1e-4)
 
 
-async def test_sglangs_form_tells_log_probabilities_of_the_new_tokens(
+async def test_sglangs_form_has_log_probabilities_of_the_new_tokens(
     http: aiohttp.ClientSession,
 ) -> None:
     sampling = {"max_new_tokens": 12, "temperature": 0}
@@ -208,7 +208,7 @@ async def test_sglangs_form_tells_log_probabilities_of_the_new_tokens(
     assert scores == pytest.approx(known_scores, abs=1e-4)
 
 
-async def test_token_ids_are_told_only_where_asked_for(http: aiohttp.ClientSession) -> None:
+async def test_token_ids_are_sent_only_if_requested(http: aiohttp.ClientSession) -> None:
     body = {"prompt": PROMPT, "max_tokens": 4, "temperature": 0}
     assert not ids_of((await events(http, "/v1/completions", body, headers={}))[0])
 

@@ -94,7 +94,9 @@ async def test_more_dimensions_than_the_config_has_are_refused_before_anything_r
     assert (status, error["param"]) == (400, "dimensions")
 
 
-async def test_prompt_and_cached_tokens_of_all_inputs_are_told(client: openai.AsyncOpenAI) -> None:
+async def test_prompt_and_cached_tokens_of_all_inputs_are_reported(
+    client: openai.AsyncOpenAI,
+) -> None:
     prompts = [[5, 4, 3, 2, 1], [9, 9, 9]]
     for cached in (0, 6):
         raw = await client.embeddings.with_raw_response.create(model=MODEL_NAME, input=prompts)
@@ -154,7 +156,7 @@ async def test_a_prompt_may_fill_the_context_and_is_cut_where_asked(
         assert done.data[0].embedding == pytest.approx(vector(expected), rel=1e-6)
 
 
-async def test_the_scheduler_is_told_priority_deadline_and_pooling(
+async def test_the_scheduler_gets_priority_deadline_and_pooling(
     rich_http: aiohttp.ClientSession,
 ) -> None:
     headers = {"x-request-timeout-ms": "20000"}

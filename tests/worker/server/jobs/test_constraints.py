@@ -272,7 +272,7 @@ def test_mistrals_newer_form_is_forced_where_the_tokenizer_has_its_tokens() -> N
         ("llama3", {"choice": "auto", "response_format": schema_format(POINT)}, "response_format"),
     ],
 )
-def test_what_could_not_be_told_from_a_call_is_refused_beside_tools(
+def test_what_could_be_mistaken_for_a_call_is_refused_beside_tools(
     tools: str, fields: dict[str, Any], param: str
 ) -> None:
     with pytest.raises(ApiError) as refused:
