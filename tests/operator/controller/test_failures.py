@@ -47,10 +47,10 @@ async def test_a_wrong_pools_status_names_the_field_and_nothing_else_changes(
         await scene.serving(1)
         await scene.change(scaling={"minReplicas": 7}, replicas=2, template={"image": "other"})
 
-        async def told() -> bool:
+        async def degraded() -> bool:
             return (await scene.condition("Degraded")).get("status") == "True"
 
-        await scene.until(told, "Degraded")
+        await scene.until(degraded, "Degraded")
         wrong = await scene.condition("Degraded")
         assert wrong["reason"] == "InvalidSpec"
         assert "spec.scaling.maxReplicas must be at least minReplicas" in wrong["message"]
@@ -77,10 +77,10 @@ async def test_a_drain_goes_on_with_another_operator(scene: Scene) -> None:
         await scene.until(lambda: draining(scene), "a replica drains")
         (leaving,) = await draining(scene)
 
-        async def told() -> bool:
+        async def reported() -> bool:
             return bool((await scene.status()).get("drainingReplicas") == 1)
 
-        await scene.until(told, "the status reports it")
+        await scene.until(reported, "the status reports it")
         await first.stop()
     await scene.redis.flushall()  # even the marks are lost
     scene.cluster.workers[leaving].running = 0
@@ -122,10 +122,10 @@ async def test_without_redis_nothing_is_scaled_and_this_is_reported(
         await scene.serving(2)
         server.stop()
 
-        async def told() -> bool:
+        async def signals_missing() -> bool:
             return (await scene.condition("ScalingActive")).get("reason") == "SignalsMissing"
 
-        await scene.until(told, "signals are missing")
+        await scene.until(signals_missing, "signals are missing")
         assert (await scene.condition("ScalingActive"))["status"] == "False"
         changed = await scene.change(scaling={"minReplicas": 1})
 

@@ -55,10 +55,10 @@ async def test_a_missing_permission_is_named_in_the_status(scene: Scene) -> None
     async with scene.operator(kubeconfig=str(scene.server.kubeconfig(USER))):
         await scene.make(scaling={"mode": "Manual", **FAST}, replicas=1)
 
-        async def told() -> bool:
+        async def forbidden() -> bool:
             return (await scene.condition("Degraded")).get("reason") == "Forbidden"
 
-        await scene.until(told, "Degraded")
+        await scene.until(forbidden, "Degraded")
         message = (await scene.condition("Degraded"))["message"]
         assert 'cannot patch resource "services"' in message
     assert scene.cluster.workers == {}

@@ -77,8 +77,8 @@ def test_what_keeps_a_container_from_starting_is_reported(
 def test_a_container_that_keeps_ending_is_one_trouble_also_while_it_runs() -> None:
     backing_off = container(waiting("CrashLoopBackOff"), restartCount=1, lastState=KILLED)
     running = container({"running": {}}, restartCount=2, lastState=KILLED)
-    told = {pods_trouble([pod("a", one)], NOW) for one in (backing_off, running)}
-    (trouble,) = told
+    troubles = {pods_trouble([pod("a", one)], NOW) for one in (backing_off, running)}
+    (trouble,) = troubles
     assert trouble is not None
     assert trouble.reason == "CrashLoopBackOff"
     assert trouble.message == ("pod a: container worker keeps exiting (OOMKilled, exit code 137)")
@@ -126,7 +126,7 @@ async def test_a_pool_is_degraded_while_its_pods_cannot_run(scene: Scene) -> Non
         await scene.until(lambda: scene.cluster.workers, "a pod")
         (one,) = await scene.cluster.pods()
 
-        async def tell(state: Object, **more: Any) -> None:
+        async def set_state(state: Object, **more: Any) -> None:
             body = {"status": {"containerStatuses": [container(state, **more)]}}
             await scene.kube.patch(
                 PODS,
@@ -137,7 +137,7 @@ async def test_a_pool_is_degraded_while_its_pods_cannot_run(scene: Scene) -> Non
                 subresource="status",
             )
 
-        await tell(waiting("CreateContainerConfigError", 'secret "pando-redis" not found'))
+        await set_state(waiting("CreateContainerConfigError", 'secret "pando-redis" not found'))
 
         async def degraded() -> bool:
             return bool((await scene.condition("Degraded"))["status"] == "True")
@@ -149,7 +149,7 @@ async def test_a_pool_is_degraded_while_its_pods_cannot_run(scene: Scene) -> Non
         event = await scene.event("CreateContainerConfigError")
         assert (event["type"], event["message"]) == ("Warning", condition["message"])
 
-        await tell({"running": {}})
+        await set_state({"running": {}})
         next(iter(scene.cluster.workers.values())).ready = True
         await scene.serving(1)
-        await scene.until(lambda: scene.events("Recovered"), "it is told that all is well")
+        await scene.until(lambda: scene.events("Recovered"), "the event Recovered")

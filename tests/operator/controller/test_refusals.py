@@ -22,10 +22,10 @@ def is_template(request: web.Request) -> bool:
 
 
 async def until_degraded(scene: Scene, reason: str) -> Object:
-    async def told() -> bool:
+    async def degraded() -> bool:
         return (await scene.condition("Degraded")).get("reason") == reason
 
-    await scene.until(told, f"Degraded by {reason}")
+    await scene.until(degraded, f"Degraded by {reason}")
     return await scene.condition("Degraded")
 
 

@@ -127,10 +127,10 @@ async def test_the_reported_change_of_a_pool_that_shrinks_in_a_rollout_is_what_h
         await scene.change(scaling={"minReplicas": 1})
         await scene.until(lambda: len(scene.cluster.workers) == 1, "one old pod serves")
 
-        async def told() -> bool:
+        async def wants_one() -> bool:
             return (await scene.status()).get("desired") == 1
 
-        await scene.until(told, "it is told")
+        await scene.until(wants_one, "the status wants one replica")
         decisions = (await scene.status())["decisions"]
         steps = [(one["fromReplicas"], one["toReplicas"]) for one in reversed(decisions)]
         assert steps in ([(0, 3), (3, 2), (2, 1)], [(0, 3), (3, 1)])

@@ -39,11 +39,11 @@ async def test_load_above_the_target_adds_replicas_and_says_why(scene: Scene) ->
         scene.cluster.busy(9_000, running=9)
         await scene.until(lambda: len(scene.cluster.workers) >= 2, "a second replica")
 
-        async def told() -> bool:
+        async def decided() -> bool:
             decisions = (await scene.status()).get("decisions", [{}])
             return any(one.get("toReplicas") == 2 for one in decisions)
 
-        await scene.until(told, "the decision is in the status")
+        await scene.until(decided, "the decision is in the status")
         decision = next(
             one for one in (await scene.status())["decisions"] if one["toReplicas"] == 2
         )
@@ -146,11 +146,11 @@ async def test_shadow_policies_are_reported_and_do_nothing(scene: Scene) -> None
         await scene.serving(1)
         scene.cluster.busy(5_000, running=5)
 
-        async def told() -> bool:
+        async def shadow_wants_more() -> bool:
             shadows = (await scene.status()).get("shadows", ())
             return any(one["name"] == "eager" and one["desired"] >= 3 for one in shadows)
 
-        await scene.until(told, "the shadow wants more")
+        await scene.until(shadow_wants_more, "the shadow wants more")
     assert scene.cluster.replicas_seen == [1]
 
 
@@ -224,15 +224,15 @@ async def test_gauges_of_what_a_pool_no_longer_has_are_gone(scene: Scene) -> Non
     # An operator that stops leading drops all gauges, so keep this one leading.
     async with scene.operator(lease_duration=90.0, lease_renew=60.0) as running:
 
-        def told() -> str:
+        def metrics() -> str:
             return running.operator.metrics.render().decode()
 
         await scene.make(scaling={"mode": "Recommend", **FAST, "shadowPolicies": [eager]})
-        await scene.until(lambda: "shadow_replicas{" in told(), "the shadow's number")
-        assert "recommended_replicas{" in told()
+        await scene.until(lambda: "shadow_replicas{" in metrics(), "the shadow's number")
+        assert "recommended_replicas{" in metrics()
         await scene.change(scaling={"mode": "Manual", "shadowPolicies": []})
-        await scene.until(lambda: "shadow_replicas{" not in told(), "it is gone")
-        assert "recommended_replicas{" not in told()
+        await scene.until(lambda: "shadow_replicas{" not in metrics(), "it is gone")
+        assert "recommended_replicas{" not in metrics()
 
 
 async def test_a_first_start_is_no_warning(scene: Scene) -> None:

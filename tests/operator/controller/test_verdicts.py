@@ -64,6 +64,6 @@ def test_a_stalled_replica_is_named_if_nothing_is_worse() -> None:
 
 
 def test_a_refusal_of_any_length_fits() -> None:
-    told = trouble("Forbidden", "x" * (MESSAGE_CHARS + 1))
-    (condition,) = conditions((), (told,), 1, datetime.now(UTC))
+    refusal = trouble("Forbidden", "x" * (MESSAGE_CHARS + 1))
+    (condition,) = conditions((), (refusal,), 1, datetime.now(UTC))
     assert condition.message == "x" * MESSAGE_CHARS

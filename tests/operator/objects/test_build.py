@@ -193,13 +193,13 @@ def test_a_new_replica_serves_before_an_old_one_leaves_and_only_through_its_gate
 
 
 def test_pods_name_the_template_that_made_them() -> None:
-    def told(**spec: Any) -> str:
+    def digest(**spec: Any) -> str:
         metadata = deployment(pool(**spec), SETTINGS)["spec"]["template"]["metadata"]
         return str(metadata["annotations"]["pando.dev/template"])
 
-    assert told() == told() == told(replicas=7, scaling={"maxReplicas": 9})
-    others = [told(**change) for change in ({"engine": {"pageSize": 32}}, FULL)]
-    assert len({told(), *others}) == 3
+    assert digest() == digest() == digest(replicas=7, scaling={"maxReplicas": 9})
+    others = [digest(**change) for change in ({"engine": {"pageSize": 32}}, FULL)]
+    assert len({digest(), *others}) == 3
 
 
 def test_objects_belong_to_their_pool() -> None:
