@@ -91,10 +91,10 @@ def load_model(settings: WorkerSettings, group: ParallelGroup) -> LoadedModel:
     )
     _fill(settings, model, model_dir, device, scheme)
     quantized = is_quantized(model)
-    told = "%s loaded in %.1f s as %s; KV pool of %d tokens as %s: %s"
+    message = "%s loaded in %.1f s as %s; KV pool of %d tokens as %s: %s"
     seconds = time.monotonic() - started
     kept = f"{dtype}, weights {scheme.name}" if scheme and quantized else dtype
-    log.info(told, model_dir, seconds, kept, plan.capacity_tokens, plan.dtype, plan.budget)
+    log.info(message, model_dir, seconds, kept, plan.capacity_tokens, plan.dtype, plan.budget)
     return LoadedModel(
         config=config,
         context_length=context_length,

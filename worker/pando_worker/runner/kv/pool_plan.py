@@ -42,8 +42,8 @@ class PoolPlan:
             spare_slots=self.budget.spare_pages * self.budget.page_size,
         )
         if self.windowed:
-            told = "%d layers with windows up to %d hold %d tokens and release older ones"
-            log.info(told, len(self.windowed), pool.window, self.window_tokens)
+            message = "%d layers with windows up to %d hold %d tokens and release older ones"
+            log.info(message, len(self.windowed), pool.window, self.window_tokens)
         return pool
 
 

@@ -52,8 +52,8 @@ class TorchStep:
     def sample(self, mask: Int32 | None) -> None:
         rows = self._batch.req_rows[self._batch.sample_rows]
         if self._group.rank > 0:
-            told = torch.empty(len(rows), dtype=torch.int64, device=self._logits.device)
-            self._futures.put(rows, self._group.broadcast(told))
+            tokens = torch.empty(len(rows), dtype=torch.int64, device=self._logits.device)
+            self._futures.put(rows, self._group.broadcast(tokens))
             return
         sampling, logits = self._batch.sampling, self._logits
         edited = mask is not None or sampling.bias is not None or sampling.penalties is not None
