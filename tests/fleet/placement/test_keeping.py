@@ -1,4 +1,4 @@
-"""Routers renew complete leases, restore what Redis lost, and release what nobody holds."""
+"""Routers renew complete leases, restore what Redis lost, and release leases without a holder."""
 
 import struct
 from collections.abc import Awaitable, Callable

@@ -177,13 +177,13 @@ class SharedState(RuleBasedStateMachine):
                 await router.line.run_late()
 
     async def _knows(self, router: Router) -> bool:
-        """What does not add up is mended at anybody's next look, which forgets all routers."""
+        """If the book does not add up, any router's next look mends it and forgets all routers."""
         is_named = await self.redis.zscore(KEYS.routers, router.name) is not None
         return is_named and await self.book.adds_up()
 
     @rule(beats=st.integers(1, 12))
     def time_passes(self, beats: int) -> None:
-        """Everybody who is not stopped looks."""
+        """Every router that is not stopped looks."""
         self.run(self._pass_time(beats))
 
     async def _pass_time(self, beats: int, ms: int = BEAT_MS) -> None:
@@ -265,12 +265,12 @@ class SharedState(RuleBasedStateMachine):
         await self.redis.aclose()
 
     async def _period(self) -> None:
-        """Redis answers everybody for one renewal period."""
+        """Redis answers all routers for one renewal period."""
         for router in self.routers:
             router.line.fails = ""
             if await router.line.run_late() and router.is_stopped:
                 router.is_known = False  # what it left behind came after its end
-            if not router.is_stopped:  # an idle one would look after nobody
+            if not router.is_stopped:  # an idle router renews nothing
                 await self._place(router, PATHS[0], 10, 1)
         await self._pass_time(PERIOD_MS // STEP_MS, STEP_MS)
         if await self._holds():

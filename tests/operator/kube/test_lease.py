@@ -18,7 +18,7 @@ TERMS = Terms(duration_s=2.0, renew_s=1.0, retry_s=0.1)
 
 
 class Work:
-    """Records who works now."""
+    """Records which holders work now."""
 
     def __init__(self) -> None:
         self.now: list[str] = []

@@ -90,6 +90,6 @@ def actions(
 
 
 def leaves(found: list[Action]) -> list[str]:
-    """Whose drain begins."""
+    """The replicas whose drain begins."""
     kinds = (entry for entry in found if isinstance(entry, SetMark))
     return [entry.replica for entry in kinds if entry.kind is MarkKind.DRAIN]

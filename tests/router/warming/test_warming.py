@@ -80,7 +80,7 @@ async def matched(router: RouterClient, prompt: str) -> dict[str, int]:
 
 
 async def ask(router: RouterClient, *prompts: str) -> list[str]:
-    """Who answered each."""
+    """The replicas that answered, in order."""
     return [(await router.post("/v1/completions", completion(p))).replica for p in prompts]
 
 

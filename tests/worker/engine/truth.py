@@ -33,15 +33,15 @@ def check_output(
     logits = model.all_logits(prompt + produced)[len(prompt) - 1 : -1].double()
     for step, token in enumerate(produced):
         scores = edited(logits[step], sampling, prompt, produced[:step])
-        told = f"token {step} of {produced} is {token}, for {sampling}"
+        context = f"token {step} of {produced} is {token}, for {sampling}"
         if sampling.temperature == 0:
-            assert float(scores.max() - scores[token]) < TIE, f"{told}: not the best"
+            assert float(scores.max() - scores[token]) < TIE, f"{context}: not the best"
             continue
         weights = kept(scores, sampling)
         below, above = weights[:token].sum(), weights[: token + 1].sum()
         number = float(uniforms(np.array([sampling.seed]), np.array([step]))[0])
         assert below - BORDER <= number <= above + BORDER, (
-            f"{told}: {number} is not from {below} to {above}"
+            f"{context}: {number} is not from {below} to {above}"
         )
 
 
@@ -85,11 +85,11 @@ def check_logprobs(
     """Raises AssertionError unless `found` are the log-probabilities of `tokens` from position
     `first` on, in the model's own distribution, each with the `top` most likely tokens of its
     position."""
-    assert len(found) == len(tokens) - first, f"{len(found)} are told of {len(tokens) - first}"
+    assert len(found) == len(tokens) - first, f"{len(found)} instead of {len(tokens) - first}"
     truth = model.all_logits(tokens)[first - 1 : -1].double().log_softmax(-1)
     for row, token, one in zip(truth, tokens[first:], found, strict=True):
         assert abs(one.logprob - float(row[token])) < TIE
         assert len(one.top_ids) == len(one.top_logprobs) == top
-        told = torch.tensor(one.top_logprobs, dtype=torch.float64)
-        torch.testing.assert_close(told, row.topk(top).values, atol=TIE, rtol=0)
-        torch.testing.assert_close(told, row[one.top_ids], atol=TIE, rtol=0)
+        found_logprobs = torch.tensor(one.top_logprobs, dtype=torch.float64)
+        torch.testing.assert_close(found_logprobs, row.topk(top).values, atol=TIE, rtol=0)
+        torch.testing.assert_close(found_logprobs, row[one.top_ids], atol=TIE, rtol=0)
