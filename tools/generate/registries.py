@@ -51,8 +51,12 @@ TABLES = (
         "simulator.md",
         "policies",
         [
-            ("`--policy`", "whose", "a request goes to", "source"),
-            *((f"`{one.name}`", one.whose, one.help, one.source) for one in SIMULATED.values()),
+            ("`--policy`", "project", "a request goes to", "source"),
+            *(
+                (f"`{name}`", one.whose, one.help, one.source)
+                for name, one in SIMULATED.items()
+                if name not in POLICIES
+            ),
         ],
     ),
     Table(
