@@ -21,6 +21,7 @@ import torch
 
 from pando_worker.grammar.compiler import GrammarCompiler
 from pando_worker.messages import FinishReason
+from pando_worker.policies.schedule import SCHEDULE_POLICIES
 from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.runner.threaded import ThreadedRunner
 from pando_worker.settings import WorkerSettings
@@ -63,7 +64,7 @@ def random_settings(rng: random.Random, cell_bytes: int) -> dict[str, Any]:
     return {
         "overlap_schedule": rng.random() < 0.7,
         "batching": rng.choice(["decode-first", "decode-first", "prefill-first"]),
-        "schedule_policy": rng.choice(["lpm", "dfs-weight", "fcfs", "random", "priority"]),
+        "schedule_policy": rng.choice([*SCHEDULE_POLICIES]),
         "eviction_policy": rng.choice(["lru", "lru", "lfu", "fifo"]),
         "chunked_prefill_size": rng.choice([64, 100, 512]),
         "new_token_ratio": rng.choice([0.01, 0.01, 0.3, 1.0]),

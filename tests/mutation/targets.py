@@ -60,7 +60,9 @@ _LUA = "fleet/pando_fleet/lua"
 
 TARGETS = (
     Target("worker/pando_worker/memory/radix_cache.py", _MEMORY),
-    Target("worker/pando_worker/memory/eviction.py", _MEMORY),
+    Target("worker/pando_worker/policies/eviction/lru.py", _MEMORY),
+    Target("worker/pando_worker/policies/eviction/lfu.py", _MEMORY),
+    Target("worker/pando_worker/policies/eviction/fifo.py", _MEMORY),
     Target("worker/pando_worker/scheduler/planning/admission.py", _SCHEDULER),
     Target("worker/pando_worker/scheduler/planning/planner.py", _SCHEDULER),
     Target("worker/pando_worker/scheduler/pages/kv_manager.py", _KV),

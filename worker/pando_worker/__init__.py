@@ -17,6 +17,7 @@ Read in this order:
     ranks/         tensor parallelism
     grammar/       constrained output
     tokenizer/     loads a tokenizer; turns tokens into text
+    policies/      which waiting request runs next, which cached prefix is evicted first
     parsers/       splits an output's text into reasoning, content and tool calls
     tensors/       copies to a device and back
     heartbeats.py, rates.py, stacks.py, cores.py, user_cache.py, settings.py

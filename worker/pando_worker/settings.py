@@ -10,6 +10,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from pando_fleet.choices import described, one_of
 from pando_fleet.traces import traceable
 from pando_worker.parsers.registry import REASONING_FORMATS, TOOL_FORMATS
+from pando_worker.policies.eviction import EVICTION_POLICIES
+from pando_worker.policies.schedule import SCHEDULE_POLICIES
 
 
 class DType(StrEnum):
@@ -188,12 +190,9 @@ class WorkerSettings(BaseSettings):
         ),
     ] = "decode-first"
     schedule_policy: Annotated[
-        Literal["lpm", "hrrn", "dfs-weight", "fcfs", "random", "priority"],
-        Field(
-            description="order of waiting requests: longest cached prefix; highest response ratio,"
-            " 1 + waited / seconds of its prefill; the branch of the prefix tree with the most"
-            " requests; arrival; random; highest priority of a request first"
-        ),
+        str,
+        one_of(SCHEDULE_POLICIES),
+        Field(description=described("which waiting request runs first", SCHEDULE_POLICIES)),
     ] = "lpm"
     max_passed_over: Annotated[
         int, Field(ge=0, description="how many later requests may start before a waiting one")
@@ -215,11 +214,9 @@ class WorkerSettings(BaseSettings):
     ] = 1024
     radix_cache: Annotated[bool, Field(description="cache prefixes and reuse them")] = True
     eviction_policy: Annotated[
-        Literal["lru", "lfu", "fifo"],
-        Field(
-            description="which cached prefix is evicted first: the least recently used, the one"
-            " with the fewest hits, or the oldest"
-        ),
+        str,
+        one_of(EVICTION_POLICIES),
+        Field(description=described("which cached prefix is evicted first", EVICTION_POLICIES)),
     ] = "lru"
     host_memory_gib: Annotated[
         float,

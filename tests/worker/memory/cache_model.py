@@ -103,8 +103,9 @@ class CheckedCache:
                 return (entry.used,)
             case "lfu":
                 return (entry.hits, entry.used)
-            case _:
+            case "fifo":
                 return (entry.created,)
+        raise NotImplementedError(f"the model does not know {self.policy}")
 
     @property
     def evictable(self) -> int:

@@ -14,10 +14,11 @@ from hypothesis.stateful import (
     rule,
 )
 
-from pando_worker.memory.eviction import FirstStored
 from pando_worker.memory.namespace import namespace
 from pando_worker.memory.page_allocator import PageAllocator
 from pando_worker.memory.radix_cache import RadixCache, TreeNode
+from pando_worker.policies.eviction import EVICTION_POLICIES
+from pando_worker.policies.eviction.fifo import FirstStored
 from tests.examples import examples
 from tests.worker.memory.cache_model import CheckedCache
 
@@ -33,7 +34,7 @@ class RadixCacheMachine(RuleBasedStateMachine):
 
     @initialize(
         page_size=st.sampled_from([1, 2, 3, 16]),
-        policy=st.sampled_from(["lru", "lfu", "fifo"]),
+        policy=st.sampled_from([*EVICTION_POLICIES]),
         store_hits=st.sampled_from([None, 1, 2]),
         host_pages=st.sampled_from([0, 3, 8, 20]),
     )
@@ -96,7 +97,7 @@ def test_long_random_runs_agree_with_the_model(seed: int) -> None:
     rng = random.Random(seed)
     checked = CheckedCache(
         page_size=rng.choice([1, 2, 64]),
-        policy=rng.choice(["lru", "lfu", "fifo"]),
+        policy=rng.choice([*EVICTION_POLICIES]),
         store_hits=rng.choice([None, None, 1, 2]),
         host_pages=rng.choice([0, 4, 9, 16]),
     )
@@ -190,7 +191,7 @@ def test_pretty_print_shows_the_branches() -> None:
     ]
 
 
-@pytest.mark.parametrize("policy", ["lru", "lfu", "fifo"])
+@pytest.mark.parametrize("policy", [*EVICTION_POLICIES])
 def test_a_large_pool_loses_some_pages_at_once_from_the_end_of_the_first_leaf(policy: str) -> None:
     allocator = PageAllocator(1024)
     cache = RadixCache(allocator, page_size=1, policy=policy)
@@ -206,7 +207,7 @@ def test_a_large_pool_loses_some_pages_at_once_from_the_end_of_the_first_leaf(po
     assert (allocator.num_free, cache.evicted_pages) == (513, 513)
 
 
-@pytest.mark.parametrize("policy", ["lru", "lfu", "fifo"])
+@pytest.mark.parametrize("policy", [*EVICTION_POLICIES])
 def test_what_a_policy_keeps_is_bounded_by_the_nodes_of_the_tree(policy: str) -> None:
     """Nodes are locked, hit and unlocked again and again; an order's entries for earlier states
     must not accumulate."""

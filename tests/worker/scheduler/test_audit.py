@@ -7,6 +7,8 @@ from collections import Counter
 
 import pytest
 
+from pando_worker.policies.eviction import EVICTION_POLICIES
+from pando_worker.policies.schedule import SCHEDULE_POLICIES
 from pando_worker.rates import Rate
 from tests.worker.scheduler.hash_model import expected_tokens
 from tests.worker.scheduler.world import World
@@ -23,8 +25,8 @@ def audit(seed: int) -> Counter[str]:
         page_size=page_size,
         max_running=rng.choice([4, 12]),
         chunked_prefill_size=rng.choice([16, 32, 128]),
-        schedule_policy=rng.choice(["lpm", "hrrn", "dfs-weight", "fcfs", "random", "priority"]),
-        eviction_policy=rng.choice(["lru", "lfu", "fifo"]),
+        schedule_policy=rng.choice([*SCHEDULE_POLICIES]),
+        eviction_policy=rng.choice([*EVICTION_POLICIES]),
         batching=rng.choice(["decode-first", "prefill-first"]),
         overlap_schedule=rng.random() < 0.7,
         new_token_ratio=rng.choice([0.02, 0.3]),

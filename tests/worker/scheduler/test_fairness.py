@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pando_worker.messages import LogprobsWanted, Pooling
+from pando_worker.policies.schedule import SCHEDULE_POLICIES
 from tests.examples import examples
 from tests.worker.scheduler.world import World
 
@@ -45,7 +46,7 @@ def bound(prompts: list[int], index: int) -> float:
 @settings(max_examples=examples(60))
 @given(
     asked=st.lists(ASKED, min_size=2, max_size=14),
-    policy=st.sampled_from(["lpm", "hrrn", "dfs-weight", "fcfs", "random", "priority"]),
+    policy=st.sampled_from([*SCHEDULE_POLICIES]),
     overlap=st.booleans(),
 )
 def test_the_wait_of_a_request_is_bounded_by_the_work_ahead_of_it(

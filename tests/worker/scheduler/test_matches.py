@@ -9,6 +9,7 @@ from pando_worker.memory.page_allocator import PageAllocator
 from pando_worker.memory.radix_cache import RadixCache, Tokens, TreeNode
 from pando_worker.memory.tree_node import walk
 from pando_worker.messages import SamplingParams
+from pando_worker.policies.eviction import EVICTION_POLICIES
 from pando_worker.scheduler.planning.matches import Matches
 from pando_worker.scheduler.req import Req
 
@@ -26,7 +27,7 @@ class Queue:
         self.cache = RadixCache(
             self.allocator,
             self.page_size,
-            policy=rng.choice(["lru", "lfu", "fifo"]),
+            policy=rng.choice([*EVICTION_POLICIES]),
             block_tokens=self.page_size,
         )
         self.changed: list[Req] = []

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pando_worker.messages import LogprobsWanted, Pooling
+from pando_worker.policies.eviction import EVICTION_POLICIES
 from tests.examples import examples
 from tests.worker.scheduler.hash_model import HashRunner, expected_tokens
 from tests.worker.scheduler.world import World
@@ -142,7 +143,7 @@ def test_however_requests_fail_all_pages_are_accounted_for(data: st.DataObject) 
         runner=HashRunner(num_slots=400, broken=frozenset({95})),
         pages=100,
         chunked_prefill_size=data.draw(st.sampled_from([8, 16, 64])),
-        eviction_policy=data.draw(st.sampled_from(["lru", "lfu", "fifo"])),
+        eviction_policy=data.draw(st.sampled_from([*EVICTION_POLICIES])),
     )
     for index in range(data.draw(st.integers(2, 12))):
         length = data.draw(st.integers(1, 60))

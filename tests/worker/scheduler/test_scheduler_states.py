@@ -9,6 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from pando_worker.memory.namespace import namespace
 from pando_worker.messages import FinishReason
+from pando_worker.policies.eviction import EVICTION_POLICIES
+from pando_worker.policies.schedule import SCHEDULE_POLICIES
 from tests.examples import examples
 from tests.worker.scheduler.hash_model import expected_tokens, next_allowed
 from tests.worker.scheduler.world import World
@@ -24,11 +26,11 @@ class SchedulerMachine(RuleBasedStateMachine):
         pages=st.integers(6, 16),
         max_running=st.integers(1, 6),
         ratio=st.sampled_from([0.01, 0.5, 1.0]),
-        policy=st.sampled_from(["lpm", "dfs-weight", "fcfs", "random", "priority"]),
+        policy=st.sampled_from([*SCHEDULE_POLICIES]),
         batching=st.sampled_from(["decode-first", "prefill-first"]),
         overlap=st.booleans(),
         radix_cache=st.booleans(),
-        eviction_policy=st.sampled_from(["lru", "lfu", "fifo"]),
+        eviction_policy=st.sampled_from([*EVICTION_POLICIES]),
         host_tokens=st.sampled_from([0, 8, 32, 128]),
         host_window_tokens=st.sampled_from([4, 12, 64]),
         host_write=st.sampled_from(["write-back", "write-through-selective"]),

@@ -6,7 +6,6 @@ Read in this order:
     radix_cache.py     the cached prefixes
     tree_node.py       an edge of their tree
     namespace.py       parts of the cache that share no prefix
-    eviction.py        which prefix is evicted first
     ghost_list.py      recognizes evicted prefixes that are requested again
     host_tier.py       evicted prefixes in host memory
     places.py          the device and host pages of a prefix
@@ -15,5 +14,6 @@ Read in this order:
     window_sight.py    which of them a request attends to
     host_windows.py    window pages on the host
 
-Imports `batch` only; the scheduler's `kv_manager.py` combines them.
+Which prefix is evicted first is in `policies/eviction/`. Imports that and `batch`; the scheduler's
+`kv_manager.py` combines them.
 """

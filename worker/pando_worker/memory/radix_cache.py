@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from pando_worker.memory.eviction import make_order
 from pando_worker.memory.ghost_list import GhostList
 from pando_worker.memory.host_tier import HostTier
 from pando_worker.memory.page_allocator import PageAllocator, Pages
@@ -29,6 +28,8 @@ from pando_worker.memory.tree_node import (
     path_down,
     walk,
 )
+from pando_worker.policies.eviction import EVICTION_POLICIES
+from pando_worker.policies.eviction.order import EvictionOrder
 
 __all__ = ["Match", "RadixCache", "Tokens", "TreeNode"]
 
@@ -60,7 +61,7 @@ class RadixCache:
     ) -> None:
         """
         Args:
-            policy: `lru`, `lfu` or `fifo`; see `eviction.py`.
+            policy: of `EVICTION_POLICIES`.
             block_tokens: size of a block of the ghost list, and of a move to the host.
         """
         self.page_size = page_size
@@ -69,7 +70,7 @@ class RadixCache:
         self.root = TreeNode(None, NO_TOKENS, 0, b"")
         self.root.pages = NO_PAGES
         self.root.lock_ref = 1  # never evicted
-        self._order = make_order(policy)
+        self._order: EvictionOrder[TreeNode] = EVICTION_POLICIES[policy].make()
         self._host = host
         self.watcher: TreeWatcher | None = None
         held = allocator.num_pages + (host.allocator.num_pages if host else 0)

@@ -2,8 +2,7 @@
 
 Read in this order:
     planner.py          the queues, and the next step
-    waiting.py          the waiting requests, in the order of a policy
-    policies/           the orders
+    waiting.py          the waiting requests, in the order of a policy of `policies/schedule/`
     matches.py          how much of each waiting prompt is cached
     sharing.py          prefixes shared among requests that wait together
     admission.py        which requests start, and the victim of a retraction

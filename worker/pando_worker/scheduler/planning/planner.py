@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from pando_worker.messages import Stats
+from pando_worker.policies.schedule import SCHEDULE_POLICIES
 from pando_worker.scheduler.batches.batching import Row, StepRows, next_row
 from pando_worker.scheduler.batches.decodes import Decodes
 from pando_worker.scheduler.pages.kv_manager import KVManager
@@ -50,7 +51,8 @@ class Planner:
     def __init__(
         self, settings: WorkerSettings, kv: KVManager, counts: Stats, clock: Callable[[], float]
     ) -> None:
-        self.waiting = WaitingQueue(settings.schedule_policy, kv, settings.max_passed_over, clock)
+        policy = SCHEDULE_POLICIES[settings.schedule_policy]
+        self.waiting = WaitingQueue(policy, kv, settings.max_passed_over, clock)
         self.prefilling: list[Req] = []
         self.running: dict[Req, None] = {}
         # Of those, the ones that the next step gives a token: after one other, and after several.
@@ -62,7 +64,7 @@ class Planner:
         self._counts = counts
         self._clock = clock
         self.prefill_first = settings.batching == "prefill-first"
-        self._by_priority = settings.schedule_policy == "priority"
+        self._by_priority = policy.by_priority
         # The queue's version at the last attempt that failed, and the room, as of `_room`.
         self._vain = -1, 0, 0
         self._watermark_pages = int(settings.watermark * kv.allocator.num_pages)

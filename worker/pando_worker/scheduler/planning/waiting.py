@@ -16,11 +16,10 @@ from itertools import chain, islice, takewhile
 
 from sortedcontainers import SortedDict, SortedList
 
+from pando_worker.policies.schedule.order import Clock, Order, SchedulePolicy
 from pando_worker.scheduler.pages.kv_manager import KVManager
 from pando_worker.scheduler.planning.matches import Matches
 from pando_worker.scheduler.planning.new_token_ratio import still_allowed
-from pando_worker.scheduler.planning.policies.order import Clock
-from pando_worker.scheduler.planning.policies.registry import POLICIES
 from pando_worker.scheduler.planning.sharing import Computing, Key
 from pando_worker.scheduler.req import Req
 
@@ -48,7 +47,9 @@ class WaitingQueue:
         output_tokens: of all requests, `still_allowed`
     """
 
-    def __init__(self, policy: str, kv: KVManager, max_passed_over: int, clock: Clock) -> None:
+    def __init__(
+        self, policy: SchedulePolicy, kv: KVManager, max_passed_over: int, clock: Clock
+    ) -> None:
         """
         Args:
             max_passed_over: how many later requests may overtake one in the policy's order.
@@ -58,8 +59,8 @@ class WaitingQueue:
         self.version = 0
         self.prompt_tokens = 0
         self.output_tokens = 0
-        self._order = POLICIES[policy](self.matches, clock)
-        self._by_priority = policy == "priority"
+        self._order: Order[Req] = policy.make(self.matches, clock)
+        self._by_priority = policy.by_priority
         self._max_passed_over = max_passed_over
         self._reqs: SortedDict[int, Req] = SortedDict()  # by arrival
         self._by_work: SortedDict[tuple[int, int, int], Req] = SortedDict()

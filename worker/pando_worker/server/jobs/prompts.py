@@ -1,5 +1,6 @@
 """Checks that every prompt must pass before it is sent to the scheduler."""
 
+from pando_worker.policies.schedule import SCHEDULE_POLICIES
 from pando_worker.server.errors import bad_request
 from pando_worker.server.service import Service
 from pando_worker.server.text.long_texts import Room
@@ -49,7 +50,7 @@ def fitting(service: Service, prompt: list[int], room: Room, *, output: int) -> 
 
 def check_priority(service: Service, priority: int) -> None:
     """Raises ApiError 400 for a priority that the schedule policy would ignore."""
-    if priority and service.settings.schedule_policy != "priority":
+    if priority and not SCHEDULE_POLICIES[service.settings.schedule_policy].by_priority:
         raise bad_request(
             f"priority is {priority}, but this worker's schedule_policy is"
             f" {service.settings.schedule_policy!r}, which ignores priorities",

@@ -1,0 +1,10 @@
+"""`priority`: the highest priority first."""
+
+from pando_worker.policies.schedule.order import SchedulePolicy, SortedOrder
+
+PRIORITY = SchedulePolicy(
+    name="priority",
+    help="the one with the highest priority",
+    make=lambda matches, clock: SortedOrder(lambda req: -req.priority),
+    by_priority=True,
+)
