@@ -21,14 +21,13 @@ runs the same code. A shadow policy has its own history, without `scaled`.
 """
 
 from pando_operator.scaling.decide import decide
-from pando_operator.scaling.decision import By, Decision, Direction, Limit, Proposal
+from pando_operator.scaling.decision import Decision, Direction, Limit, Proposal
 from pando_operator.scaling.history.history import History
 from pando_operator.scaling.history.memory import from_status, to_status
 from pando_operator.scaling.history.start_time import decided_at, learned_start_s, with_start
 from pando_operator.scaling.snapshot import Signals, Snapshot
 
 __all__ = [
-    "By",
     "Decision",
     "Direction",
     "History",

@@ -10,11 +10,10 @@ from pando_operator.scaling.limits.bounds import Bounds, bounds_of
 from pando_operator.scaling.limits.budget import spent
 from pando_operator.scaling.limits.limiter import Limiter
 from pando_operator.scaling.observe import fresh_beats, is_blind, observed, problem_of
-from pando_operator.scaling.proposals.idle import is_idle, to_wake, to_zero
+from pando_operator.scaling.proposals import PROPOSERS
+from pando_operator.scaling.proposals.idle import is_idle, to_zero
 from pando_operator.scaling.proposals.panic import by_panic
-from pando_operator.scaling.proposals.pressure import by_growth, by_pressure
 from pando_operator.scaling.proposals.sizing import View
-from pando_operator.scaling.proposals.waits import by_hot_evictions, by_queue_wait
 from pando_operator.scaling.snapshot import Snapshot
 
 LOOK_BACK = 1.1
@@ -67,8 +66,7 @@ def _proposals(view: View, bounds: Bounds, problem: str) -> tuple[tuple[Proposal
     # Without ready replicas missing signals do not matter: routers report whether requests wait.
     if is_idle(view, bounds.fewest) and (not problem or not view.snapshot.ready):
         return (to_zero(view),), view.history
-    each = (to_wake, by_pressure, by_growth, by_queue_wait, by_hot_evictions)
-    proposals = tuple(proposal for propose in each if (proposal := propose(view)))
+    proposals = tuple(proposal for propose in PROPOSERS if (proposal := propose(view)))
     stable = max((proposal.replicas for proposal in proposals), default=view.current)
     panic, history = by_panic(view, stable)
     # Panic is first, so that it gives the reason among equal sizes.

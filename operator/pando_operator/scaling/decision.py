@@ -12,18 +12,6 @@ class Direction(StrEnum):
     HOLD = "hold"
 
 
-class By(StrEnum):
-    """The source of a proposal."""
-
-    PRESSURE = "pressure"
-    QUEUE_WAIT = "queueWait"
-    HOT_EVICTIONS = "hotEvictions"
-    PANIC = "panic"
-    GROWTH = "growth"  # of the load until a replica requested now would be ready
-    IDLE = "idle"
-    WAKE = "wake"
-
-
 class Limit(StrEnum):
     """The limit that changed the proposed number."""
 
@@ -41,7 +29,7 @@ class Limit(StrEnum):
 class Proposal:
     """The size that one signal asks for."""
 
-    by: By
+    by: str  # the signal's name, a constant of its module in `proposals/`
     replicas: int
     reason: str
 
@@ -51,7 +39,7 @@ class Decision:
     desired: int  # replicas that the pool should have now
     current: int
     wanted: int  # before limits
-    by: By | None  # the source of `wanted`; None without any proposal
+    by: str | None  # the source of `wanted`; None without any proposal
     limited_by: Limit | None  # what keeps `desired` from `wanted`
     reason: str  # in words, with numbers
     proposals: tuple[Proposal, ...]

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from pando_operator.resource.policy import Panic, ScalingPolicy
-from pando_operator.scaling import By
+from pando_operator.scaling.proposals.pressure import GROWTH
 from tests.operator.scaling.pool_model import CAPACITY, FluidPool
 
 POLICY = ScalingPolicy(max_replicas=100)
@@ -144,7 +144,7 @@ def test_growth_is_answered_a_start_time_ahead() -> None:
         ).run(3_000)
         worst[learned_s] = max(pressure for at_s, _, _, pressure in pool.trace if at_s > 1_200)
         asked = {decision.by for decision in pool.decisions if decision.desired > decision.current}
-        assert (By.GROWTH in asked) == (learned_s > 0)
+        assert (GROWTH in asked) == (learned_s > 0)
     assert worst[300.0] < 0.85 < worst[0.0]
 
 
@@ -168,7 +168,7 @@ def test_a_few_requests_that_come_and_go_are_seldom_growth(
         pool = FluidPool(
             POLICY, partial(_at, levels), residence_s, start_s=start_s, tick_s=5.0
         ).run(6_000)
-        grown += sum(d.by is By.GROWTH and d.desired > d.current for d in pool.decisions)
+        grown += sum(d.by == GROWTH and d.desired > d.current for d in pool.decisions)
     assert grown <= 3, "in six runs"
 
 

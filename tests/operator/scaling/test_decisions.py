@@ -14,7 +14,10 @@ from pando_operator.resource.policy import (
     SelectPolicy,
     Target,
 )
-from pando_operator.scaling import By, Direction, History, Limit, Snapshot, decide
+from pando_operator.scaling import Direction, History, Limit, Snapshot, decide
+from pando_operator.scaling.proposals.idle import IDLE
+from pando_operator.scaling.proposals.pressure import GROWTH
+from pando_operator.scaling.proposals.waits import QUEUE_WAIT
 from tests.operator.scaling.pool_model import AT_ONCE, CAPACITY, NOW, changed, load, pool, settled
 
 POLICY = ScalingPolicy(max_replicas=10)
@@ -229,7 +232,7 @@ def test_a_peak_of_the_stable_window_keeps_the_replicas_that_it_needed() -> None
 class TestQueueWait:
     policy = changed(POLICY, target=Target(queue_wait_seconds=5.0), window_seconds=10)
 
-    def _after(self, *waits_s: float, coming: int = 0) -> tuple[int, By | None]:
+    def _after(self, *waits_s: float, coming: int = 0) -> tuple[int, str | None]:
         history = History(capacity_tokens=CAPACITY)
         for i, wait_s in enumerate(waits_s):
             queued = Queued(1, waited_ms=round(1000 * wait_s), tokens=0)
@@ -239,22 +242,22 @@ class TestQueueWait:
         return decision.desired, decision.by
 
     def test_a_wait_over_the_target_grows_the_pool_by_its_ratio(self) -> None:
-        assert self._after(7.0, 7.0, 7.0) == (3, By.QUEUE_WAIT)
+        assert self._after(7.0, 7.0, 7.0) == (3, QUEUE_WAIT)
 
     def test_a_long_wait_doubles_it_at_most(self) -> None:
-        assert self._after(60.0, 60.0, 60.0) == (4, By.QUEUE_WAIT)
+        assert self._after(60.0, 60.0, 60.0) == (4, QUEUE_WAIT)
 
     def test_what_is_coming_is_awaited(self) -> None:
-        assert self._after(60.0, 60.0, 60.0, coming=1) == (3, By.QUEUE_WAIT)
+        assert self._after(60.0, 60.0, 60.0, coming=1) == (3, QUEUE_WAIT)
 
     def test_a_queue_that_gets_shorter_needs_nobody(self) -> None:
-        assert self._after(60.0, 40.0, 20.0) == (2, By.QUEUE_WAIT)
+        assert self._after(60.0, 40.0, 20.0) == (2, QUEUE_WAIT)
 
     def test_prompts_that_wait_in_replicas_count_by_the_prefill_rate(self) -> None:
         loads = tuple(load(name, 10_000, prompt=90_000) for name in "ab")  # 9 s each
         snapshot = replace(pool(0.1, 0.1), signals=replace(pool().signals, replicas=loads))  # type: ignore[type-var]
         proposals = {p.by: p.reason for p in decide(snapshot, self.policy, NOW).proposals}
-        assert proposals[By.QUEUE_WAIT].startswith("requests wait 9.0 s, target 5 s")
+        assert proposals[QUEUE_WAIT].startswith("requests wait 9.0 s, target 5 s")
 
 
 class TestHotEvictions:
@@ -304,7 +307,7 @@ def test_a_pool_sleeps_after_idle_seconds_whatever_the_windows() -> None:
         assert decision.desired == 2
         history = decision.history
     asleep = decide(pool(0.0, 0.0, history=history), policy, NOW + 60)
-    assert (asleep.desired, asleep.by, asleep.direction) == (0, By.IDLE, Direction.DOWN)
+    assert (asleep.desired, asleep.by, asleep.direction) == (0, IDLE, Direction.DOWN)
     assert asleep.reason == "no request for 60 s, idleSeconds 60: wants 0"
 
 
@@ -353,7 +356,7 @@ def test_a_rise_is_growth_however_often_a_noisy_pool_is_looked_at(every_s: int) 
         decision = decide(snapshot, POLICY, NOW + at_s)
         asked |= {proposal.by for proposal in decision.proposals}
         history = decision.history
-    assert By.GROWTH in asked
+    assert GROWTH in asked
 
 
 SHORT_ANSWERS = Queued(12, waited_ms=1_000, tokens=12 * 300)

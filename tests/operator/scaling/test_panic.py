@@ -2,7 +2,10 @@
 
 from pando_fleet.records.queues import Queued
 from pando_operator.resource.policy import Behavior, Panic, ScaleUp, ScalingPolicy, Target
-from pando_operator.scaling import By, Decision, History, decide
+from pando_operator.scaling import Decision, History, decide
+from pando_operator.scaling.proposals.panic import PANIC
+from pando_operator.scaling.proposals.pressure import PRESSURE
+from pando_operator.scaling.proposals.waits import QUEUE_WAIT
 from tests.operator.scaling.pool_model import AT_ONCE, CAPACITY, NOW, changed, pool
 
 CALM = ScalingPolicy(max_replicas=20, window_seconds=60)
@@ -23,7 +26,7 @@ def test_a_surge_counts_after_the_panic_window_not_after_the_stable_one() -> Non
     surge = [0.5] * 30 + [6.0] * 4
     assert _run(CALM, *surge).wanted == 2
     panicking = _run(POLICY, *surge)
-    assert (panicking.by, panicking.wanted) == (By.PANIC, 9)
+    assert (panicking.by, panicking.wanted) == (PANIC, 9)
     assert panicking.reason.startswith(
         "panic: demand of 6 s wants 9, 4.5 times the ready replicas; nothing shrinks: wants 9"
     )
@@ -33,9 +36,9 @@ def test_nothing_shrinks_until_the_stable_window_after_the_surge() -> None:
     policy = changed(POLICY, behavior=AT_ONCE)
     surge = [6.0] * 5
     within = _run(policy, *surge, *[0.1] * 30)  # 60 s
-    assert (within.by, within.desired) == (By.PANIC, 6), "9 wanted, 4 more at once"
+    assert (within.by, within.desired) == (PANIC, 6), "9 wanted, 4 more at once"
     after = _run(policy, *surge, *[0.1] * 70)
-    assert after.by is By.PRESSURE
+    assert after.by == PRESSURE
     assert after.desired == 1
 
 
@@ -47,7 +50,7 @@ def test_growth_in_panic_waits_for_no_stabilization_window() -> None:
 
 
 def test_demand_that_the_ready_replicas_can_carry_is_no_panic() -> None:
-    assert _run(POLICY, *[1.9] * 10).by is By.PRESSURE
+    assert _run(POLICY, *[1.9] * 10).by == PRESSURE
 
 
 def test_panic_keeps_the_most_that_anything_wanted_meanwhile() -> None:
@@ -60,9 +63,9 @@ def test_panic_keeps_the_most_that_anything_wanted_meanwhile() -> None:
     wait = Queued(requests=1, waited_ms=4_000, tokens=0)
     first = decide(pool(*demand, queued=wait), policy, NOW)
     assert {one.by: one.replicas for one in first.proposals} == {
-        By.PANIC: 8,
-        By.PRESSURE: 8,
-        By.QUEUE_WAIT: 12,
+        PANIC: 8,
+        PRESSURE: 8,
+        QUEUE_WAIT: 12,
     }
     second = decide(pool(*demand, history=first.history), policy, NOW + 2)
-    assert (second.by, second.wanted) == (By.PANIC, 12)
+    assert (second.by, second.wanted) == (PANIC, 12)

@@ -8,11 +8,13 @@ a note.
 from dataclasses import dataclass, field
 
 from pando_operator.resource.policy import ScalingRules, SelectPolicy
-from pando_operator.scaling.decision import By, Limit, Proposal
+from pando_operator.scaling.decision import Limit, Proposal
 from pando_operator.scaling.history.demand import within
 from pando_operator.scaling.history.history import History
 from pando_operator.scaling.limits.behavior import in_words, lower_limit, stabilized, upper_limit
 from pando_operator.scaling.limits.bounds import Bounds
+from pando_operator.scaling.proposals.idle import IDLE, WAKE
+from pando_operator.scaling.proposals.panic import PANIC
 from pando_operator.scaling.proposals.sizing import View
 
 
@@ -48,7 +50,7 @@ class Limiter:
         """Apply the windows; `history` already has this recommendation."""
         behavior, current = self.view.policy.behavior, self.view.current
         replicas = stabilized(history, current, behavior, self.view.now_s)
-        if self._by(By.PANIC):
+        if self._by(PANIC):
             replicas = max(replicas, self.replicas)  # panic exists for what cannot wait
         if self._sleeps:
             replicas = 0  # idleSeconds is its own window
@@ -93,17 +95,17 @@ class Limiter:
             self.replicas, self.limited_by = replicas, limit
             self.notes.append(note)
 
-    def _by(self, by: By) -> bool:
-        return self.best is not None and self.best.by is by
+    def _by(self, by: str) -> bool:
+        return self.best is not None and self.best.by == by
 
     @property
     def _sleeps(self) -> bool:
-        return self._by(By.IDLE)
+        return self._by(IDLE)
 
     @property
     def _wakes(self) -> int:
         """1 if a request waits for a sleeping pool, else 0: only the pool's bounds may deny it."""
-        return int(any(proposal.by is By.WAKE for proposal in self.proposals))
+        return int(any(proposal.by == WAKE for proposal in self.proposals))
 
 
 def _fitting(view: View, demand: float) -> int:

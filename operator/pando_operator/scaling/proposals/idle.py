@@ -1,7 +1,10 @@
 """Scales to zero replicas after a long time without requests, and back when a request waits."""
 
-from pando_operator.scaling.decision import By, Proposal
+from pando_operator.scaling.decision import Proposal
 from pando_operator.scaling.proposals.sizing import View
+
+IDLE = "idle"
+WAKE = "wake"
 
 
 def is_idle(view: View, fewest: int) -> bool:
@@ -15,12 +18,10 @@ def is_idle(view: View, fewest: int) -> bool:
 def to_zero(view: View) -> Proposal:
     # No time for a pool that already sleeps: its status would change, and be written, for ever.
     if not view.current:
-        return Proposal(
-            By.IDLE, 0, f"asleep: no request for {view.policy.idle_seconds} s or longer"
-        )
+        return Proposal(IDLE, 0, f"asleep: no request for {view.policy.idle_seconds} s or longer")
     passed_s = view.now_s - (view.history.last_busy_s or 0.0)
     words = f"no request for {passed_s:.0f} s, idleSeconds {view.policy.idle_seconds}"
-    return Proposal(By.IDLE, 0, f"{words}: wants 0")
+    return Proposal(IDLE, 0, f"{words}: wants 0")
 
 
 def to_wake(view: View) -> Proposal | None:
@@ -31,4 +32,4 @@ def to_wake(view: View) -> Proposal | None:
     queued = signals.queued
     requests = f"{queued.requests} request{'' if queued.requests == 1 else 's'}"
     waited_s = queued.waited_ms / 1000
-    return Proposal(By.WAKE, 1, f"{requests} waiting for {waited_s:.1f} s wake the pool")
+    return Proposal(WAKE, 1, f"{requests} waiting for {waited_s:.1f} s wake the pool")

@@ -8,10 +8,12 @@ https://knative.dev/docs/serving/autoscaling/kpa-specific/
 
 from dataclasses import replace
 
-from pando_operator.scaling.decision import By, Proposal
+from pando_operator.scaling.decision import Proposal
 from pando_operator.scaling.history.demand import demand_of
 from pando_operator.scaling.history.history import History
 from pando_operator.scaling.proposals.sizing import View
+
+PANIC = "panic"
 
 
 def by_panic(view: View, stable: int) -> tuple[Proposal | None, History]:
@@ -38,6 +40,6 @@ def by_panic(view: View, stable: int) -> tuple[Proposal | None, History]:
         else "and was lower for less than the stable window"
     )
     words = f"panic: demand of {panic.window_seconds} s wants {wanted}, {why}"
-    return Proposal(By.PANIC, most, f"{words}; nothing shrinks: wants {most}"), replace(
+    return Proposal(PANIC, most, f"{words}; nothing shrinks: wants {most}"), replace(
         history, panic_replicas=max(most, stable)
     )

@@ -4,10 +4,13 @@ from collections.abc import Sequence
 from itertools import pairwise
 from statistics import fmean
 
-from pando_operator.scaling.decision import By, Proposal
+from pando_operator.scaling.decision import Proposal
 from pando_operator.scaling.history.demand import ASSUMED_START_S, demand_of, slope, within
 from pando_operator.scaling.history.history import Sample
 from pando_operator.scaling.proposals.sizing import View
+
+PRESSURE = "pressure"
+GROWTH = "growth"
 
 FEWEST_PARTS, MOST_PARTS = 4, 6
 """Parts of each half of the period in which growth is measured. In random order, the newer six of
@@ -35,7 +38,7 @@ def by_pressure(view: View) -> Proposal | None:
     ready = sum(beat.capacity_tokens for beat in view.beats)
     if not ready:
         words = f"{demand.total:.0f} tokens wait, {_room(view)}"
-        return Proposal(By.PRESSURE, replicas, f"{words}: wants {replicas}")
+        return Proposal(PRESSURE, replicas, f"{words}: wants {replicas}")
     share = view.history.usable_share
     pressure = demand.total / ready / share
     if pressure > target:
@@ -53,7 +56,7 @@ def by_pressure(view: View) -> Proposal | None:
             f" because a replica starts in {view.snapshot.start_s or ASSUMED_START_S:.0f} s"
             f" and a token is held for {view.history.residence_s:.0f} s"
         )
-    return Proposal(By.PRESSURE, replicas, f"{words}: wants {replicas}")
+    return Proposal(PRESSURE, replicas, f"{words}: wants {replicas}")
 
 
 def by_growth(view: View) -> Proposal | None:
@@ -98,7 +101,7 @@ def by_growth(view: View) -> Proposal | None:
         f"pressure grows and will be {pressure:.2f} on {view.current}"
         f" when a replica asked for now is ready in {start_s:.0f} s"
     )
-    return Proposal(By.GROWTH, replicas, f"{words}: wants {replicas}")
+    return Proposal(GROWTH, replicas, f"{words}: wants {replicas}")
 
 
 def _means(samples: Sequence[Sample], parts: int) -> list[float]:

@@ -2,9 +2,12 @@
 
 import math
 
-from pando_operator.scaling.decision import By, Proposal
+from pando_operator.scaling.decision import Proposal
 from pando_operator.scaling.history.demand import average, within
 from pando_operator.scaling.proposals.sizing import View
+
+QUEUE_WAIT = "queueWait"
+HOT_EVICTIONS = "hotEvictions"
 
 MOST_GROWTH = 2.0
 """Limit on the growth by one proposal: a wait grows without end even if little is missing."""
@@ -31,7 +34,7 @@ def by_queue_wait(view: View) -> Proposal | None:
     else:
         factor = min(MOST_GROWTH, mean / target)
         wanted, why = math.ceil(view.current * factor), f"{factor:.1f} times {view.current}"
-    return Proposal(By.QUEUE_WAIT, wanted, f"{words}, {why}: wants {wanted}")
+    return Proposal(QUEUE_WAIT, wanted, f"{words}, {why}: wants {wanted}")
 
 
 def by_hot_evictions(view: View) -> Proposal | None:
@@ -39,7 +42,7 @@ def by_hot_evictions(view: View) -> Proposal | None:
     target = view.policy.target.hot_evictions_per_second
     if target is None:
         return None
-    added = [event for event in view.history.events if event.by == By.HOT_EVICTIONS]
+    added = [event for event in view.history.events if event.by == HOT_EVICTIONS]
     recent = [each for each in added if view.now_s - each.at_s < HOT_MEMORY_S and each.change > 0]
     floor = max((each.after for each in recent), default=0)
     inside = within(view.history.samples, view.policy.window_seconds)
@@ -53,13 +56,11 @@ def by_hot_evictions(view: View) -> Proposal | None:
         if not floor:
             return None
         ago = f"{(view.now_s - recent[-1].at_s) / 60:.0f} min"
-        return Proposal(By.HOT_EVICTIONS, floor, f"{words}, too many {ago} ago on {floor - 1}")
+        return Proposal(HOT_EVICTIONS, floor, f"{words}, too many {ago} ago on {floor - 1}")
     last_s = max((event.at_s for event in view.history.events), default=None)
     settled = last_s is None or view.now_s - last_s >= view.policy.window_seconds
     if view.snapshot.coming or not settled or passed_s < view.policy.window_seconds / 2:
         wanted = max(floor, view.current)
-        return Proposal(
-            By.HOT_EVICTIONS, wanted, f"{words}: waits for the effect of the last change"
-        )
+        return Proposal(HOT_EVICTIONS, wanted, f"{words}: waits for the effect of the last change")
     wanted = max(floor, view.current + 1)
-    return Proposal(By.HOT_EVICTIONS, wanted, f"{words}: wants {wanted}")
+    return Proposal(HOT_EVICTIONS, wanted, f"{words}: wants {wanted}")
