@@ -12,7 +12,9 @@ import threading
 from collections.abc import Iterable
 from contextlib import suppress
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+from pydantic import AfterValidator, Field
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -24,14 +26,26 @@ SEND_S = 5.0
 """Time limit to send a batch to the collector, and the rest when the process ends."""
 
 
-def traceable(endpoint: str | None) -> str | None:
-    """Returns the endpoint, for settings. Raises ValueError with advice if the extra is missing."""
+def _traceable(endpoint: str | None) -> str | None:
+    """Returns the endpoint. Raises ValueError with advice if the extra is missing."""
     if endpoint is None:
         return None
     for module in ("opentelemetry", "opentelemetry.sdk", "opentelemetry.exporter"):
         if find_spec(module) is None:
             raise ValueError("traces require the extra otel: pip install 'pando[otel]'")
     return endpoint
+
+
+OtlpEndpoint = Annotated[
+    str | None,
+    Field(
+        pattern=r"^https?://\S+$",
+        description="OpenTelemetry collector for traces, such as http://collector:4318 (OTLP over"
+        " HTTP; needs the extra otel); none: no traces",
+    ),
+    AfterValidator(_traceable),
+]
+"""The type of the setting `otlp_endpoint`."""
 
 
 class Tracing:

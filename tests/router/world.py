@@ -22,6 +22,7 @@ from pando_fleet.registry.registry import Registry
 from pando_fleet.registry.replica import Heartbeat, ReplicaState
 from pando_router.app import running_router, server_of
 from pando_router.configuration.settings import RouterSettings
+from tests.router.http.http_world import Said
 from tests.waiting import PATIENCE_S, pauses
 
 BEAT_S = 0.1
@@ -226,15 +227,7 @@ class Stream:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
-
+class Answer(Said):
     @property
     def replica(self) -> str:
         return self.headers["x-pando-replica"]

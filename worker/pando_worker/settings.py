@@ -4,11 +4,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from pando_fleet.choices import described, one_of
-from pando_fleet.traces import traceable
+from pando_fleet.traces import OtlpEndpoint
 from pando_worker.parsers.registry import REASONING_FORMATS, TOOL_FORMATS
 from pando_worker.policies.eviction import EVICTION_POLICIES
 from pando_worker.policies.schedule import SCHEDULE_POLICIES
@@ -308,15 +308,7 @@ class WorkerSettings(BaseSettings):
     compat_metrics: Annotated[
         bool, Field(description="also export the main gauges under vLLM's names")
     ] = False
-    otlp_endpoint: Annotated[
-        str | None,
-        Field(
-            pattern=r"^https?://\S+$",
-            description="OpenTelemetry collector for traces, such as http://collector:4318 (OTLP"
-            " over HTTP; needs the extra otel); none: no traces",
-        ),
-        AfterValidator(traceable),
-    ] = None
+    otlp_endpoint: OtlpEndpoint = None
     trace_sample: Annotated[
         float,
         Field(

@@ -8,6 +8,8 @@ from pydantic import AfterValidator, Field, SecretStr, field_validator, model_va
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from pando_fleet.choices import described, one_of
+from pando_fleet.redis.client import readable
+from pando_fleet.traces import OtlpEndpoint
 from pando_fleet.redis.url import readable
 from pando_fleet.traces import traceable
 from pando_router.api_keys.key_file import read_keys
@@ -252,16 +254,7 @@ class RouterSettings(BaseSettings):
         float,
         Field(gt=0, description="time after which a request is slow and always logged"),
     ] = 30.0
-    otlp_endpoint: Annotated[
-        str | None,
-        Field(
-            pattern=r"^https?://\S+$",
-            description="OpenTelemetry collector for traces, such as http://collector:4318 (OTLP"
-            " over HTTP; needs the extra otel); none: no traces",
-        ),
-        AfterValidator(traceable),
-        RESTART,
-    ] = None
+    otlp_endpoint: Annotated[OtlpEndpoint, RESTART] = None
     trace_sample: Annotated[
         float,
         Field(

@@ -1,7 +1,8 @@
 """Admission as clients see it: places are bounded; other requests wait in turn or are refused."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -14,7 +15,20 @@ from pando_router.admission import reports
 from pando_router.core import bounded_queue
 from tests.fleet.redis_server import RedisServer
 from tests.router.admission.gate import Gate, ask, error, no_lease_is_left, queued
-from tests.router.world import Replica, completion, serving, until
+from tests.router.world import Replica, RouterClient, completion, serving, until
+
+
+@asynccontextmanager
+async def two_routers(valkey_url: str) -> AsyncIterator[tuple[Replica, RouterClient, RouterClient]]:
+    """Of a replica that takes one request at a time."""
+    async with (
+        Replica(valkey_url, "a") as a,
+        serving(valkey_url, max_replica_requests=1) as one,
+        serving(valkey_url, max_replica_requests=1) as two,
+    ):
+        await one.ready("a")
+        await two.ready("a")
+        yield a, one, two
 
 
 async def test_a_replica_never_has_more_than_it_may_and_all_are_served(valkey_url: str) -> None:
@@ -37,13 +51,7 @@ async def test_a_replica_never_has_more_than_it_may_and_all_are_served(valkey_ur
 
 
 async def test_the_bound_is_that_of_all_routers_together(valkey_url: str) -> None:
-    async with (
-        Replica(valkey_url, "a") as a,
-        serving(valkey_url, max_replica_requests=1) as one,
-        serving(valkey_url, max_replica_requests=1) as two,
-    ):
-        await one.ready("a")
-        await two.ready("a")
+    async with two_routers(valkey_url) as (a, one, two):
         a.answer = gate = Gate()
         first = ask(one, "first")
         await until(lambda: gate.inside, "the first request at the replica")
@@ -59,13 +67,7 @@ async def test_newcomers_do_not_overtake_waiting_requests(
 ) -> None:
     """Even if another router has freed a place that the queue has not noticed yet."""
     monkeypatch.setattr(bounded_queue, "PACE_S", 3600.0)
-    async with (
-        Replica(valkey_url, "a") as a,
-        serving(valkey_url, max_replica_requests=1) as one,
-        serving(valkey_url, max_replica_requests=1) as two,
-    ):
-        await one.ready("a")
-        await two.ready("a")
+    async with two_routers(valkey_url) as (a, one, two):
         a.answer = held = Gate()
         first = ask(two, "held")
         await until(lambda: held.inside, "the first at the replica")
@@ -269,13 +271,7 @@ async def test_the_end_of_an_own_request_wakes_the_queue(
 async def test_routers_leave_each_other_places(valkey_url: str, monkeypatch: Any) -> None:
     """One router has all places and a queue that would take every freed one."""
     monkeypatch.setattr(bounded_queue, "PACE_S", 0.2)
-    async with (
-        Replica(valkey_url, "a") as a,
-        serving(valkey_url, max_replica_requests=1) as one,
-        serving(valkey_url, max_replica_requests=1) as two,
-    ):
-        await one.ready("a")
-        await two.ready("a")
+    async with two_routers(valkey_url) as (a, one, two):
         a.answer = gate = Gate()
         tasks = [ask(one, "first")]
         await until(lambda: gate.inside, "the first at the replica")

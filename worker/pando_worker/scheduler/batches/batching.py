@@ -1,8 +1,8 @@
 """Builds the `ForwardBatch` of one step from its requests."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -163,14 +163,8 @@ def _sampling(decodes: Decodes | None, reqs: Sequence[Req], input_ids: Int64) ->
     of_decodes = decodes.sampling() if decodes else None
     batch = _gathered(reqs) if reqs or of_decodes is None else of_decodes
     if reqs and of_decodes is not None:
-        batch = SamplingBatch(
-            temperature=np.concatenate((of_decodes.temperature, batch.temperature)),
-            top_k=np.concatenate((of_decodes.top_k, batch.top_k)),
-            top_p=np.concatenate((of_decodes.top_p, batch.top_p)),
-            min_p=np.concatenate((of_decodes.min_p, batch.min_p)),
-            seed=np.concatenate((of_decodes.seed, batch.seed)),
-            step=np.concatenate((of_decodes.step, batch.step)),
-        )
+        names = ("temperature", "top_k", "top_p", "min_p", "seed", "step")
+        batch = SamplingBatch(**_concatenated(of_decodes, batch, names))
     numbered = list(enumerate(reqs, start=len(decodes) if decodes else 0))
     batch.penalties = _joined(
         decodes.penalties(input_ids) if decodes else None, _penalties(numbered)
@@ -253,17 +247,15 @@ def _penalties(reqs: Sequence[tuple[int, Req]]) -> Penalties | None:
 def _joined(first: Penalties | None, second: Penalties | None) -> Penalties | None:
     if first is None or second is None:
         return first or second
-    return Penalties(
-        samples=np.concatenate((first.samples, second.samples)),
-        presence=np.concatenate((first.presence, second.presence)),
-        frequency=np.concatenate((first.frequency, second.frequency)),
-        repetition=np.concatenate((first.repetition, second.repetition)),
-        rows=np.concatenate((first.rows, second.rows)),
-        begins=np.concatenate((first.begins, second.begins)),
-        tokens=np.concatenate((first.tokens, second.tokens)),
-        token_row=np.concatenate((first.token_row, second.token_row + len(first.samples))),
-        is_output=np.concatenate((first.is_output, second.is_output)),
-    )
+    of_rows = ("samples", "presence", "frequency", "repetition", "rows", "begins")
+    joined = _concatenated(first, second, (*of_rows, "tokens", "is_output"))
+    token_row = np.concatenate((first.token_row, second.token_row + len(first.samples)))
+    return Penalties(**joined, token_row=token_row)
+
+
+def _concatenated(first: object, second: object, names: Iterable[str]) -> dict[str, Any]:
+    """The arrays of these names, those of `second` after those of `first`."""
+    return {name: np.concatenate((getattr(first, name), getattr(second, name))) for name in names}
 
 
 def _scores(rows: Sequence[Row], starts: Sequence[int]) -> PromptScores | None:
