@@ -238,7 +238,7 @@ def _num_entries(thing: object) -> int:
 
 
 def test_what_fifo_keeps_for_locked_pages_is_bounded_however_often_they_are_used() -> None:
-    order = FirstStored()
+    order = FirstStored[TreeNode]()
     root = TreeNode(None, tokens(), 0, b"")
     nodes = [TreeNode(root, tokens(1), 1, b"") for _ in range(8)]
     for node in nodes:

@@ -1,7 +1,8 @@
 """`EvictionPolicy`: an entry of the registry; `EvictionOrder`: what it makes."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 
 class NodeView(Protocol):
@@ -57,12 +58,8 @@ class EvictionOrder(Protocol[NodeT]):
         ...
 
 
-class MakeEvictionOrder(Protocol):
-    def __call__(self) -> EvictionOrder[NodeT]: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionPolicy:
     name: str
     help: str  # completes "the first to go is"
-    make: MakeEvictionOrder
+    make: Callable[[], EvictionOrder[Any]]

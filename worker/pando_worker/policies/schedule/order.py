@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from sortedcontainers import SortedDict
 
@@ -61,15 +61,11 @@ class Order(Protocol[ReqT]):
     def __iter__(self) -> Iterator[ReqT]: ...
 
 
-class MakeOrder(Protocol):
-    def __call__(self, matches: MatchesView[ReqT], clock: Clock) -> Order[ReqT]: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulePolicy:
     name: str
     help: str  # completes "the first to run is"
-    make: MakeOrder
+    make: Callable[[MatchesView[Any], Clock], Order[Any]]  # both of the same requests
     # A request's `priority` counts. Other policies refuse it, and their retractions ignore it.
     by_priority: bool = False
 
