@@ -60,6 +60,7 @@ _LUA = "fleet/pando_fleet/lua"
 
 TARGETS = (
     Target("worker/pando_worker/memory/radix_cache.py", _MEMORY),
+    Target("worker/pando_worker/memory/evictable_tree.py", _MEMORY),
     Target("worker/pando_worker/policies/eviction/lru.py", _MEMORY),
     Target("worker/pando_worker/policies/eviction/lfu.py", _MEMORY),
     Target("worker/pando_worker/policies/eviction/fifo.py", _MEMORY),

@@ -3,8 +3,9 @@
 Read in this order:
     page_allocator.py  the free list of the KV pool
     req_pool.py        the page table of the running requests
-    radix_cache.py     the cached prefixes
-    tree_node.py       an edge of their tree
+    radix_cache.py     the cached prefixes by their tokens
+    evictable_tree.py  locks, evicts and frees the nodes of their tree
+    tree_node.py       an edge of that tree
     namespace.py       parts of the cache that share no prefix
     ghost_list.py      recognizes evicted prefixes that are requested again
     host_tier.py       evicted prefixes in host memory
