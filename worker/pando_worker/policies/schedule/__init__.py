@@ -1,13 +1,14 @@
 """The order in which waiting requests are considered for admission, a module for each policy.
 
 Read in this order:
-    order.py         what a policy is, what it sees, and the order that most of them share
-    fcfs.py          by arrival
-    lpm.py           the longest cached prefix first
-    hrrn.py          the highest response ratio first; response_ratios.py computes it
-    dfs_weight.py    the branch of the prefix tree with the most requests first
-    priority.py      the highest priority first
-    random_order.py  an order that is the same in every run
+    order.py            what a policy is, what it sees, and the order that most of them share
+    fcfs.py             by arrival
+    lpm.py              the longest cached prefix first
+    hrrn.py             the highest response ratio first
+    response_ratios.py  the order of hrrn.py
+    dfs_weight.py       the branch of the prefix tree with the most requests first
+    priority.py         the highest priority first
+    random_order.py     an order that is the same in every run
 
 To add one, copy fcfs.py and list it here.
 
