@@ -6,6 +6,7 @@ Read in this order:
     planning/     which requests the next step runs
     pages/        the KV pages of each request
     batches/      turns requests into arrays, and arrays into results
+    compiling.py  requests whose grammars are being compiled
     stride.py     takes many steps at once, for the simulator
     meter.py      counters and rates, for heartbeats and metrics
     assembly.py   builds a scheduler around a loaded model

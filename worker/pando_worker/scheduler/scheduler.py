@@ -47,15 +47,15 @@ from pando_worker.messages import (
 from pando_worker.scheduler.batches.batching import BatchBuilder, Batches, Row
 from pando_worker.scheduler.batches.constrained import (
     OutputGrammarCompiler,
-    PendingGrammar,
     build_mask,
 )
 from pando_worker.scheduler.batches.outputs import last_output, take_result, take_token
 from pando_worker.scheduler.batches.results import read_decodes, read_results
+from pando_worker.scheduler.compiling import Compiling, set_grammar
 from pando_worker.scheduler.meter import Meter
 from pando_worker.scheduler.pages.kv_manager import KVManager
 from pando_worker.scheduler.planning.planner import Planner
-from pando_worker.scheduler.req import Ending, OutputGrammar, Req
+from pando_worker.scheduler.req import Ending, Req
 from pando_worker.scheduler.stride import Stride, plan_stride
 from pando_worker.settings import WorkerSettings
 
@@ -66,16 +66,6 @@ _NO_TOKENS = SamplingParams(max_new_tokens=0)
 
 def _num_output(command: Generate | Embed) -> int:
     return command.num_output if isinstance(command, Generate) else 0
-
-
-def _follow(grammar: OutputGrammar, req: Req) -> None:
-    """Advance a grammar by the output that a resumed request brings with it.
-
-    Raises GrammarError if that output does not follow the grammar.
-    """
-    for token in req.tokens(req.num_known)[req.prompt_len :].tolist():
-        if not grammar.accept(token):
-            raise GrammarError("the output to continue does not follow the grammar")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +110,7 @@ class Scheduler:
         self.meter = Meter()
         kv.prefill_rate = self.meter.prefill_rate
         self.planner = Planner(settings, kv, self.meter.counts, clock)
-        self._compiling: list[tuple[Req, PendingGrammar]] = []
+        self._compiling = Compiling()
         self._by_rid: dict[str, Req] = {}  # all requests that are not answered yet
         self._unwanted: list[Req] = []  # aborted since the last step
         self.in_flight: Launched | None = None
@@ -136,7 +126,7 @@ class Scheduler:
     @property
     def only_compiles(self) -> bool:
         """Whether the only pending work is grammars, which other threads compile."""
-        return bool(self._compiling) and len(self._compiling) == len(self._by_rid)
+        return 0 < len(self._compiling) == len(self._by_rid)
 
     @property
     def _num_queued(self) -> int:
@@ -224,8 +214,7 @@ class Scheduler:
         self._by_rid[req.rid] = req
         self._next_deadline = min(self._next_deadline, req.deadline)
         if grammar and self._grammars:
-            pending = self._grammars.compile(grammar, req.namespace)
-            self._compiling.append((req, pending))
+            self._compiling.add(req, self._grammars.compile(grammar, req.namespace))
         else:
             self.planner.waiting.append(req)
         return []
@@ -254,18 +243,9 @@ class Scheduler:
         return None
 
     def _queue_compiled(self) -> None:
-        # Read once: other threads complete them meanwhile.
-        done = [grammar.done() for _, grammar in self._compiling]
-        if not any(done):
-            return
-        entries = list(zip(self._compiling, done, strict=True))
-        self._compiling = [entry for entry, is_done in entries if not is_done]
-        for (req, grammar), is_done in entries:
-            if not is_done:
-                continue
+        for req, grammar in self._compiling.take_done():
             try:
-                req.grammar = grammar.result()
-                _follow(req.grammar, req)
+                set_grammar(req, grammar)
             except GrammarError as error:
                 self._reject(req, 400, str(error))
             except Exception:  # any failure concerns this request only
@@ -289,10 +269,7 @@ class Scheduler:
             if req.ending is None:
                 self._end(req, ending)
         if ended:
-            for req, pending in self._compiling:
-                if req.ending is not None:
-                    pending.cancel()
-            self._compiling = [entry for entry in self._compiling if entry[0].ending is None]
+            self._compiling.cancel_ended()
             self.planner.forget(req for req, _ in ended)
 
     def _end(self, req: Req, ending: Ending) -> None:
