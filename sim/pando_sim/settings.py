@@ -13,6 +13,7 @@ from pando_fleet.choices import one_of
 from pando_sim.policies import POLICIES
 from pando_sim.scaling import SCALERS
 from pando_sim.spec import FleetSpec, WorkerSpec
+from pando_sim.traces.trace import FORMATS
 
 ALL = "all"
 """All policies or scalings."""
@@ -56,8 +57,9 @@ class SimSettings(BaseSettings):
         Words[str],
         Field(
             min_length=1,
-            description="requests: Mooncake's JSON lines, JSON lines of OpenAI bodies, Azure's CSV,"
-            " or what pando router --record wrote; several files are merged by time",
+            description="requests: "
+            + ", ".join(known.help for known in FORMATS.values())
+            + "; several files are merged by time",
             json_schema_extra={"positional": True},
         ),
     ]

@@ -1,5 +1,18 @@
 """Request traces as streams: `for request in shaped(open_trace(path), Shape(speed=2)): …`.
 
+Read in this order:
+    trace.py       files as requests; all formats: to add one, copy mooncake.py and list it there
+    format.py      what a format is, and how a first line shows it
+    mooncake.py, text.py, azure.py, recording.py
+    rows.py        a line as a row, and rows as requests, whatever the format
+    prompts.py     a prompt as tokens, bytes and keys
+    lines.py, json_lines.py, tokenizer.py
+    unplayed.py    counts the lines that cannot be played
+    shape.py       changes a trace: speed, repetition, a part of it
+    lasting.py     the beginnings of prompts that repetitions share
+    day.py         stretches a trace over a day, with quiet hours and bursts
+    errors.py
+
 Formats are recognized by a file's content, not by its name. Requests are read in the order of their
 times, one after the other; only a trace's open conversations are held in memory.
 """

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pando_sim.traces.errors import LineError
+from pando_sim.traces.format import FirstLine, Format
 from pando_sim.traces.lines import Line, lines
 from pando_sim.traces.prompts import UniquePrompt
 from pando_sim.traces.rows import Reading, Row, playable
@@ -61,3 +62,16 @@ def _read(path: Path, line: Line, places: tuple[int, int, int]) -> tuple[float, 
     # A time without a zone is not in this machine's zone; it has no daylight saving.
     moment = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
     return moment.timestamp(), int(prompt), int(output)
+
+
+def _begins(first: FirstLine) -> bool:
+    return columns(first.text) is not None
+
+
+AZURE = Format(
+    name="azure",
+    help="Azure's CSV",
+    fields=", ".join(COLUMNS),
+    begins=_begins,
+    rows=rows,
+)

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from pando_sim.traces.errors import LineError
+from pando_sim.traces.format import FirstLine, Format
 from pando_sim.traces.json_lines import decode
 from pando_sim.traces.lines import Line, lines
 from pando_sim.traces.prompts import BlockPrompt, TracePrompt, UniquePrompt
@@ -69,3 +70,16 @@ def _prompt(path: Path, number: int, line: _MooncakeLine, base: int) -> TracePro
     except OverflowError:
         raise LineError(path, number, "has a hash_id above 2**64 - 1") from None
     return BlockPrompt(ids, tokens, BLOCK_TOKENS)
+
+
+def _begins(first: FirstLine) -> bool:
+    return not first.fields.isdisjoint(("hash_ids", "input_length"))
+
+
+MOONCAKE = Format(
+    name="mooncake",
+    help="Mooncake's JSON lines",
+    fields="timestamp, input_length, output_length, hash_ids",
+    begins=_begins,
+    rows=rows,
+)

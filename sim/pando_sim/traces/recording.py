@@ -21,6 +21,7 @@ import numpy as np
 from pando_fleet.placement.prefix import CHUNK_BYTES
 from pando_router.recording.form import HIDDEN_BYTES, VERSION, Header, Outcome, Record
 from pando_sim.traces.errors import LineError, TraceError
+from pando_sim.traces.format import FirstLine, Format
 from pando_sim.traces.json_lines import decode
 from pando_sim.traces.lines import Line, lines
 from pando_sim.traces.prompts import TOKEN_BYTES, Ids, KeyedPrompt
@@ -111,3 +112,16 @@ def _keys(record: Record) -> Ids:
     whole = np.zeros((len(hidden), 8), dtype=np.uint8)
     whole[:, -HIDDEN_BYTES:] = hidden
     return whole.reshape(-1).view(">u8").astype(np.uint64)
+
+
+def _begins(first: FirstLine) -> bool:
+    return MARK.decode() in first.fields
+
+
+RECORDING = Format(
+    name="recording",
+    help="what `pando router --record` writes",
+    begins=_begins,
+    rows=rows,
+    names_models=True,
+)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from pando_fleet.canonical import PrefixError, chat_bytes, completion_bytes, tools_bytes
 from pando_sim.traces.errors import LineError
+from pando_sim.traces.format import FirstLine, Format
 from pando_sim.traces.json_lines import decode
 from pando_sim.traces.lines import Line, lines
 from pando_sim.traces.prompts import TextPrompt, TracePrompt, UniquePrompt
@@ -149,3 +150,18 @@ def _output_tokens(path: Path, line: Line, found: _TextLine, reading: Reading) -
         "does not say how long its answer was: output_tokens, output_length, response.usage or the"
         " text output",
     )
+
+
+def _begins(first: FirstLine) -> bool:
+    return not first.fields.isdisjoint(("body", "messages", "prompt", "input"))
+
+
+TEXT = Format(
+    name="text",
+    help="JSON lines of OpenAI bodies",
+    fields="timestamp; messages, prompt or input (or all of these in body); output_tokens or"
+    " output; session_id",
+    begins=_begins,
+    rows=rows,
+    names_models=True,
+)

@@ -1,51 +1,30 @@
-"""A trace on disk: its format, and its requests."""
+"""A trace on disk: its format, one of `FORMATS`, and its requests."""
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from operator import attrgetter
 from pathlib import Path
 
-import msgspec
-
+from pando_fleet.choices import by_name
 from pando_sim.request import Request
-from pando_sim.traces import azure, mooncake, recording, text
+from pando_sim.traces.azure import AZURE
 from pando_sim.traces.errors import TraceError
+from pando_sim.traces.format import FirstLine, Format
 from pando_sim.traces.lines import lines
-from pando_sim.traces.rows import Reading, Row, in_order, requests
+from pando_sim.traces.mooncake import MOONCAKE
+from pando_sim.traces.recording import RECORDING, bytes_per_token
+from pando_sim.traces.rows import Reading, in_order, requests
+from pando_sim.traces.text import TEXT
 from pando_sim.traces.unplayed import Unplayed
 
 FILE_NUMBERS = 1 << 40
 """More than a file has lines, because prompts that share nothing have their own numbers."""
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
-    name: str
-    what: str  # for people
-    rows: Callable[[Path, Reading, int, Unplayed], Iterator[Row]]
-    names_models: bool = False
-
-
-MOONCAKE = Format(
-    "mooncake",
-    "Mooncake's JSON lines: timestamp, input_length, output_length, hash_ids",
-    mooncake.rows,
-)
-TEXT = Format(
-    "text",
-    "JSON lines with text: timestamp; messages, prompt or input (or all of these in body);"
-    " output_tokens or output; session_id",
-    text.rows,
-    names_models=True,
-)
-AZURE = Format("azure", f"Azure's CSV: {', '.join(azure.COLUMNS)}", azure.rows)
-RECORDING = Format(
-    "recording", "what `pando router --record` writes", recording.rows, names_models=True
-)
-
-FORMATS = (MOONCAKE, TEXT, AZURE, RECORDING)
+# The first that knows a file's first line reads it.
+FORMATS = by_name(AZURE, RECORDING, MOONCAKE, TEXT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +62,7 @@ def open_trace(paths: Path | Sequence[Path], reading: Reading | None = None) -> 
     if reading.model is not None and not first.names_models:
         raise TraceError(every[0], None, f"its format, {first.name}, does not name models")
     if first is RECORDING:  # one value for all, or their prompts would share no tokens
-        ratio = recording.bytes_per_token(every[0], reading.model, unplayed)
+        ratio = bytes_per_token(every[0], reading.model, unplayed)
         reading = replace(reading, bytes_per_token=ratio)
     return Trace(every, first, reading, unplayed)
 
@@ -93,18 +72,9 @@ def _format_of(path: Path) -> Format:
     line = next(lines(path), None)
     if line is None:
         raise TraceError(path, None, "contains no requests")
-    if azure.columns(line.text) is not None:
-        return AZURE
-    try:
-        found = msgspec.json.decode(line.text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        found = None
-    names = set(found) if isinstance(found, dict) else set()
-    if recording.MARK.decode() in names:
-        return RECORDING
-    if names.intersection(("hash_ids", "input_length")):
-        return MOONCAKE
-    if names.intersection(("body", "messages", "prompt", "input")):
-        return TEXT
-    known = "".join(f"\n  {known.name}: {known.what}" for known in FORMATS)
-    raise TraceError(path, line.number, f"has an unknown format; known are{known}")
+    first = FirstLine.of(line.text)
+    for known in FORMATS.values():
+        if known.begins(first):
+            return known
+    formats = "".join(f"\n  {known.name}: {known.in_words}" for known in FORMATS.values())
+    raise TraceError(path, line.number, f"has an unknown format; known are{formats}")
