@@ -7,15 +7,14 @@ import torch
 from torch import Tensor
 
 from pando_worker.attention.flashinfer_calls import FlashinferUnavailable
-from pando_worker.models.grouped import Groups
 from pando_worker.models.ops import Angles, TorchOps, cos_sin
 
 # The rotary dimensions that flashinfer's kernel supports.
 ROTARY_DIMS = (64, 128, 256, 512)
 
 
-class CudaOps:
-    """`Ops` for bfloat16 and float16 on CUDA.
+class CudaOps(TorchOps):
+    """`Ops` for bfloat16 and float16 on CUDA; torch computes what flashinfer has no kernel for.
 
     Args:
         library: flashinfer; tests pass an equivalent
@@ -38,13 +37,6 @@ class CudaOps:
         self._gelu_tanh_and_mul = library.gelu_tanh_and_mul
         self._rope = library.apply_rope_with_cos_sin_cache
         self._rope_inplace = library.apply_rope_with_cos_sin_cache_inplace
-        self._plain = TorchOps()
-
-    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        return self._plain.linear(x, weight, bias)
-
-    def grouped_linear(self, x: Tensor, weight: Groups, bias: Tensor | None = None) -> Tensor:
-        return self._plain.grouped_linear(x, weight, bias)
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float, offset: bool = False) -> Tensor:
         if offset:
@@ -65,25 +57,19 @@ class CudaOps:
         product: Tensor = (self._gelu_tanh_and_mul if gelu else self._silu_and_mul)(gate_up)
         return product
 
-    def embedding(self, ids: Tensor, weight: Tensor) -> Tensor:
-        return self._plain.embedding(ids, weight)
-
-    def grouped_embedding(self, ids: Tensor, weight: Groups) -> Tensor:
-        return self._plain.grouped_embedding(ids, weight)
-
     def angles(
         self, positions: Tensor, frequencies: Tensor, scale: float, dtype: torch.dtype
     ) -> Angles:
         """A table of cosines and sines, float32 [num_tokens, dim], and each token's row in it."""
         if 2 * len(frequencies) not in ROTARY_DIMS:
-            return self._plain.angles(positions, frequencies, scale, dtype)
+            return super().angles(positions, frequencies, scale, dtype)
         table = torch.cat(cos_sin(positions, frequencies, scale), dim=-1)[:, 0]
         return table, torch.arange(len(table), dtype=torch.int32, device=table.device)
 
     def rotate(self, x: Tensor, angles: Angles) -> Tensor:
         dim = x.shape[-1]
         if dim not in ROTARY_DIMS:
-            return self._plain.rotate(x, angles)
+            return super().rotate(x, angles)
         table, rows = angles
         heads = x.shape[1]
         if heads == 1:  # the kernel needs both queries and keys
