@@ -29,11 +29,11 @@ from pando_worker.server.machine import machine
 
 
 class Shape(NamedTuple):
-    """Of weights [width, inner], which a step multiplies with `count` times."""
+    """Of weights [width, inner], which a step multiplies with `times` times."""
 
     width: int
     inner: int
-    count: int
+    times: int
 
 
 STEP = (
@@ -64,7 +64,7 @@ def main(threads: int) -> None:
                 x = torch.randn(rows, shape.inner)
                 for name, seconds in _fastest(ways, x).items():
                     total = totals[rows].get(name, 0.0)
-                    totals[rows][name] = total + seconds * shape.count
+                    totals[rows][name] = total + seconds * shape.times
     click.echo("| rows | " + " | ".join(totals[1]) + " |\n" + "|---" * (1 + len(totals[1])) + "|")
     for rows, found in totals.items():
         cells = [f"{1e3 * seconds:.1f}" for seconds in found.values()]
@@ -75,7 +75,7 @@ def main(threads: int) -> None:
 
 def _ways(shape: Shape, kernels: CpuOps) -> Mapping[str, list[Way]]:
     """For each type, a product with each of a few weights."""
-    count = min(WEIGHTS, shape.count)
+    count = min(WEIGHTS, shape.times)
     numbers = [torch.randn(shape.width, shape.inner) for _ in range(count)]
     halves = [weight.bfloat16() for weight in numbers]
     packed = [torch.ops.mkldnn._reorder_linear_weight(weight) for weight in halves]
@@ -93,7 +93,7 @@ def _by_torch(x: Tensor, weight: Tensor) -> Tensor:
 
 def _by_onednn(x: Tensor, weight: Tensor) -> Tensor:
     """With a weight in the order that oneDNN chose for it, which only oneDNN reads."""
-    product = torch.ops.mkldnn._linear_pointwise(x.bfloat16(), weight, None, "none", [], "")
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(x.bfloat16(), weight, None, "none", [], "")
     return product.float()
 
 

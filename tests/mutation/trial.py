@@ -64,8 +64,8 @@ class Copy:
         return named[1] if named else f"pytest exits with {status}"
 
     def seconds(self, tests: tuple[str, ...]) -> float:
-        """The duration of the tests without a mutant. Raises TestsFailedError if they fail twice: a busy
-        machine may fail them once."""
+        """The duration of the tests without a mutant. Raises TestsFailedError if they fail twice: a
+        busy machine may fail them once."""
         for _ in range(2):
             begun = time.monotonic()
             if (failure := self.failure(tests, timeout_s=600)) is None:

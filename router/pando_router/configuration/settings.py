@@ -8,10 +8,8 @@ from pydantic import AfterValidator, Field, SecretStr, field_validator, model_va
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from pando_fleet.choices import described, one_of
-from pando_fleet.redis.client import readable
-from pando_fleet.traces import OtlpEndpoint
 from pando_fleet.redis.url import readable
-from pando_fleet.traces import traceable
+from pando_fleet.traces import OtlpEndpoint
 from pando_router.api_keys.key_file import read_keys
 from pando_router.configuration.setting_types import RESTART, Pairs
 from pando_router.configuration.upstream_spec import Upstreams, UpstreamSpec, check_distinct

@@ -23,7 +23,7 @@ TREES_PERCENT = 80
 
 FRESH_MS = 3_000
 """The age at which a heartbeat is stale: six beats missed. Its replica then gets no requests from
-`lua/fleet_ops.lua`, and is lost in the routers' view (`pando_router/fleet_view/snapshot.py`) unless it
+`lua/fleet_ops.lua`, and is lost to routers (`pando_router/fleet_view/snapshot.py`) unless it
 shows other signs of life."""
 
 RETENTION_MS = 60_000
