@@ -16,8 +16,6 @@ settings.register_profile(
     QUICK, max_examples=FEW, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile(FULL, parent=settings.get_profile(QUICK), max_examples=MANY)
-
-
 settings.register_profile(
     # The first failure is enough to notice a mutant, and each run tries the same examples.
     "mutants",
