@@ -208,7 +208,7 @@ async def test_without_redis_tenants_are_served_and_counted(
 async def test_a_slow_redis_costs_a_limited_request_one_limit_of_time(
     start_valkey: Any, tmp_path: Path
 ) -> None:
-    limit_s = 2.0  # so that what a busy machine adds is less
+    limit_s = 1.0
     server: RedisServer = start_valkey(port=free_port())
     file = key_file(tmp_path, a={"requests_per_minute": 1000})
     loop = asyncio.get_running_loop()
@@ -230,7 +230,7 @@ async def test_a_slow_redis_costs_a_limited_request_one_limit_of_time(
         assert (await router.get("/healthz")).json["redis"] == "up"
         front.delay_s = 1.2 * limit_s
         assert limit_s < await seconds(router) < 1.6 * limit_s
-        assert await seconds(router) < limit_s, "nobody else waits for it"
+        assert await seconds(router) < limit_s / 2, "nobody else waits for it"
 
 
 async def test_an_open_router_asks_redis_for_no_limits_and_counts_no_tenants(
