@@ -53,6 +53,14 @@ def test_streams_that_fill_the_budget_leave_a_prompt_one_page_a_step() -> None:
     world.run()
 
 
+def test_the_last_token_of_a_prompt_may_be_a_step_of_its_own() -> None:
+    world = World(page_size=4, chunked_prefill_size=8)
+    world.send("alone", range(9), max_new_tokens=2)
+    world.run()
+    assert [batch.extend_lens.tolist() for batch in world.batches] == [[8], [1], [1]]
+    assert world.scheduler.stats().retracted_requests_total == 0
+
+
 def test_requests_that_wait_together_compute_a_common_prefix_once() -> None:
     world = World(pages=512, page_size=4, chunked_prefill_size=1024, max_running=16)
     shared = [*range(90), *range(90)]
