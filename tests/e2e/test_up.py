@@ -145,7 +145,7 @@ def test_a_model_that_turns_out_broken_ends_it_with_the_reason(tmp_path: Path) -
     config = json.loads((broken / "config.json").read_text())
     config["intermediate_size"] += 8  # only the weights themselves show that this is wrong
     (broken / "config.json").write_text(json.dumps(config))
-    with UpProcess("--model", str(broken)) as up:
+    with UpProcess("--workers", "1", "--model", str(broken)) as up:
         assert up.wait_end() == 1
         last_line = up.output.splitlines()[-1]
         assert re.match(r"pando up: worker-\d ended while starting \(exit code 1\): .", last_line)

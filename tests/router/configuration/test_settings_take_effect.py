@@ -23,7 +23,7 @@ from tests.router.configuration.looks import Look, crowded, lists
 from tests.router.configuration.reloading import command, put
 from tests.router.configuration.running_world import World, filled, running
 from tests.router.world import Replica, completion, never, until
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, pauses
 
 ENDINGS = ("leave_seconds", "drain_seconds")
 """Read when a router ends; tested with a process below."""
@@ -53,9 +53,11 @@ async def test_a_reloaded_setting_takes_effect_on_what_exists_already(
 async def shows(world: World, look: Look, wanted: Any) -> None:
     """The effect may take until the router's next look at the fleet, but no longer."""
     deadline = monotonic() + PATIENCE_S
-    while (found := await look(world)) != wanted:
+    for pause in pauses():
+        if (found := await look(world)) == wanted:
+            return
         assert monotonic() < deadline, f"{found!r} instead of {wanted!r}"
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(pause)
 
 
 def test_no_effect_is_of_a_setting_that_is_gone() -> None:
