@@ -1,5 +1,6 @@
 """Weights as integers: each scheme's numbers, and models' results with them."""
 
+import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,8 @@ from pando_worker.models.loading.schemes.scheme import Scheme
 from pando_worker.models.loading.schemes.stored import AsStored
 from pando_worker.models.ops import Ops, TorchOps
 from pando_worker.models.parallel import ParallelGroup
+from pando_worker.runner.cpu.quantization import choose_scheme
+from pando_worker.settings import WorkerSettings
 from tests.examples import examples
 from tests.worker.cpu.test_grouped import rounded
 from tests.worker.model.checkpoints import Reference, prompt
@@ -282,12 +285,34 @@ def test_experts_are_refused_and_stay_floating_point_in_a_gguf(tmp_path: Path) -
     assert (found - expected).abs().mean() < 0.2 * expected.std()
 
 
-def test_without_kernels_a_gguf_is_decoded(tmp_path: Path) -> None:
+def test_without_kernels_a_gguf_is_decoded_and_the_log_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     model = Reference(tmp_path / "checkpoint", intermediate_size=64)
     file = write_gguf(model.path, tmp_path / "model.gguf", kind=Kind.Q8_0)
-    paged = Paged(file, quantization="auto", cpu_kernels="off")
+    with caplog.at_level(logging.INFO, "pando.worker.cpu"):
+        paged = Paged(file, quantization="auto", cpu_kernels="off")
+    assert "are decoded to torch.float32: cpu_kernels is 'off'" in caplog.text
     assert not [m for m in paged.runner._model.modules() if isinstance(m, GroupedWeight)]
     with open_checkpoint(resolve_model(str(file))) as tensors:
         name = "model.layers.0.mlp.down_proj"
         layer: Any = paged.runner._model.get_submodule(name)
         assert torch.equal(layer.weight.matrix, tensors[f"{name}.weight"].read((), CPU))
+
+
+def test_a_gguf_warns_where_no_kernels_can_be_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    options = WorkerSettings(model="", quantization="auto")
+    assert choose_scheme(options, torch.float32, is_gguf=False) is None
+    assert not caplog.records
+    assert choose_scheme(options, torch.float32, is_gguf=True) is None
+    [record] = caplog.records
+    assert record.levelname == "WARNING"
+    assert "no C++ compiler" in record.message
+    assert "Install a C++ compiler" in record.message
+    silenced = WorkerSettings(model="", quantization="none")
+    assert choose_scheme(silenced, torch.float32, is_gguf=True) is None
+    assert len(caplog.records) == 1

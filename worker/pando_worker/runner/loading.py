@@ -15,6 +15,7 @@ from pando_worker.cuda.device import find_device
 from pando_worker.models.config import ModelConfig, read_config
 from pando_worker.models.errors import UnsupportedModel
 from pando_worker.models.layers.causal_lm import CausalLM
+from pando_worker.models.loading.checkpoint import gguf_files
 from pando_worker.models.loading.dummy import fill_at_random
 from pando_worker.models.loading.hub import resolve_model
 from pando_worker.models.loading.loader import build_model, load_weights, weight_bytes
@@ -78,7 +79,7 @@ def load_model(settings: WorkerSettings, group: ParallelGroup) -> LoadedModel:
     config = read_config(model_dir, settings.model_impl)
     context_length = _context_length(settings, config)
     ops = ChosenOps(TorchOps())
-    scheme = choose_scheme(settings, dtype)
+    scheme = choose_scheme(settings, dtype, is_gguf=bool(gguf_files(model_dir)))
     model = build_model(config, dtype, device, group, context_length, ops, scheme)
     plan = plan_pool(
         settings,

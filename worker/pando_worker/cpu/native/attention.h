@@ -26,12 +26,6 @@ struct Attend {
     int halves;
 };
 
-inline const float* as_floats(const float* from, float*, long) { return from; }
-inline const float* as_floats(const Bfloat* from, float* room, long count) {
-    widen(from, room, count);
-    return room;
-}
-
 // Neighbouring new tokens of a row: they see almost the same keys.
 struct Queries {
     long row, token, position, count;
@@ -178,10 +172,8 @@ class Attention {
         first_ = a.window > 0 ? std::max(0L, some.position + 1 - a.window) : 0;
         per_block_ = fan_ * some.count;
         thread_local std::vector<float> room;
-        long wide = a.halves ? KEY_BLOCK * a.dim : 0;
-        room.resize((a.dim + a.v_dim) * KEY_BLOCK + std::max(a.dim, a.v_dim) + wide);
+        room.resize((a.dim + a.v_dim) * KEY_BLOCK + a.dim);
         keys_ = room.data(), values_ = keys_ + a.dim * KEY_BLOCK, nothing_ = values_ + a.v_dim * KEY_BLOCK;
-        wide_ = nothing_ + std::max(a.dim, a.v_dim);
         for (long h = heads_.begin; h < heads_.end; ++h)
             for (long b = 0; b < group.count; ++b)
                 for (long i = 0; i < per_block_; ++i) add(group.blocks[b], h, i);
@@ -232,8 +224,8 @@ class Attention {
     Packed pack_of(long row, long kv_head, long begin, long end) {
         long first = begin / KEY_BLOCK * KEY_BLOCK;
         long count = (end - first + 2 * VL - 1) / (2 * VL) * (2 * VL);
-        const float* keys[KEY_BLOCK];
-        std::fill_n(keys, count, nothing_);
+        const Number* keys[KEY_BLOCK];
+        std::fill_n(keys, count, reinterpret_cast<const Number*>(nothing_));
         std::fill_n(values_, (begin - first) * a_.v_dim, 0.0f);
         const int32_t* page = a_.pages + row * a_.table_stride + begin / a_.page_size;
         for (long at = begin, offset = at % a_.page_size; at < end; ++page, offset = 0) {
@@ -241,17 +233,19 @@ class Attention {
             auto key = static_cast<const Number*>(a_.k) + (slot * a_.kv_heads + kv_head) * a_.dim;
             auto value = static_cast<const Number*>(a_.v) + (slot * a_.kv_heads + kv_head) * a_.v_dim;
             for (; offset < a_.page_size && at < end; ++offset, ++at) {
-                keys[at - first] = as_floats(key, wide_ + (at - first) * a_.dim, a_.dim);
+                keys[at - first] = key;
                 widen(value, values_ + (at - first) * a_.v_dim, a_.v_dim);
                 key += a_.kv_heads * a_.dim, value += a_.kv_heads * a_.v_dim;
             }
         }
         std::fill(values_ + (end - first) * a_.v_dim, values_ + count * a_.v_dim, 0.0f);
+        constexpr long COLUMNS = sizeof(Vec) / sizeof(Number);
         for (long t = 0; t < count; t += VL) {
             long d = 0;
-            for (; d + VL <= a_.dim; d += VL) transpose(keys + t, d, keys_ + d * KEY_BLOCK + t, KEY_BLOCK);
+            for (; d + COLUMNS <= a_.dim; d += COLUMNS)
+                transpose(keys + t, d, keys_ + d * KEY_BLOCK + t, KEY_BLOCK);
             for (; d < a_.dim; ++d)
-                for (int i = 0; i < VL; ++i) keys_[d * KEY_BLOCK + t + i] = keys[t + i][d];
+                for (int i = 0; i < VL; ++i) keys_[d * KEY_BLOCK + t + i] = widened(keys[t + i][d]);
         }
         return {keys_, values_, first, count};
     }
@@ -261,7 +255,7 @@ class Attention {
     Range heads_;
     long fan_, first_, per_block_;
     std::vector<Pair> pairs_;  // by KV head, then by block
-    float *keys_, *values_, *nothing_, *wide_;  // of the block at hand; zeros; its keys as floats
+    float *keys_, *values_, *nothing_;  // of the block at hand; zeros
 };
 
 constexpr long QUERY_BLOCK = 64;

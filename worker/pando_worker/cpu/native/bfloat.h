@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "vectors.h"
+
 struct Bfloat {
     uint16_t bits;
 };
@@ -16,6 +18,26 @@ inline void widen(const Bfloat* from, float* to, long count) {
     }
 }
 inline void widen(const float* from, float* to, long count) { std::memcpy(to, from, count * sizeof *to); }
+
+inline float widened(Bfloat x) {
+    float y;
+    widen(&x, &y, 1);
+    return y;
+}
+inline float widened(float x) { return x; }
+
+// As `transpose` of floats, for 2 * VL columns. They change places in pairs, which are widened then: half
+// as many steps, and no copy in floats.
+inline void transpose(const Bfloat* const* from, long at, float* out, long stride) {
+    Vec rows[VL];
+    for (int i = 0; i < VL; ++i) std::memcpy(rows + i, from[i] + at, sizeof(Vec));
+    transpose(rows);
+    for (int i = 0; i < VL; ++i) {
+        IntVec pairs = (IntVec)rows[i];  // the first of a pair is in the low bits
+        store(out + 2 * i * stride, (Vec)(pairs << 16));
+        store(out + (2 * i + 1) * stride, (Vec)(pairs & ~0xffff));
+    }
+}
 
 // To the nearest, of two to the even one, as torch does it.
 inline void narrow(const float* from, Bfloat* to, long count) {

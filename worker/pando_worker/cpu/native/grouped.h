@@ -86,37 +86,45 @@ inline void unpack(const uint8_t* p, Bytes (&w)[RUN / 4]) {
         }
 }
 
-template <class Number>
-inline Floats at_group(const void* numbers, long index) {
-    return load_floats(static_cast<const Number*>(numbers) + index * LANES);
+inline Floats at_group(const GroupedWeight& a, const void* numbers, long index) {
+    return a.halves ? load_floats(static_cast<const Half*>(numbers) + index * LANES)
+                    : load_floats(static_cast<const float*>(numbers) + index * LANES);
 }
 
 // ROWS rows of x times one tile. A row's sums are the same to the last bit for any ROWS.
-template <int BITS, int GROUP, class Number, int ROWS>
+// The loops over rows are unrolled, so that all sums stay in registers; weights are fetched ahead, as the
+// hardware does not look beyond a page of memory.
+template <int BITS, int GROUP, int ROWS>
 inline void grouped_tile(const GroupedWeight& a, const QuantizedRows& x, long row, long tile,
                          Floats (&out)[ROWS]) {
     constexpr int PARTS = RUN / GROUP, COUNT = GROUP / 4;  // groups of a run, and fours of a group
-    constexpr long RUN_BYTES = LANES * RUN * BITS / 8;
+    constexpr long RUN_BYTES = LANES * RUN * BITS / 8, AHEAD = 2048;
     long runs = a.runs(), groups = a.groups();
     const uint8_t* values = a.values + tile * runs * RUN_BYTES;
-    const int8_t* xs[ROWS];
-    for (int r = 0; r < ROWS; ++r) xs[r] = x.values + (row + r) * runs * RUN, out[r] = same(0);
+    const int8_t* xs = x.values + row * runs * RUN;
+    const float *scales = x.scales + row * runs, *sums = x.sums + row * groups;
+#pragma GCC unroll 8
+    for (int r = 0; r < ROWS; ++r) out[r] = same(0);
     for (long run = 0; run < runs; ++run) {
         Bytes w[RUN / 4];
         unpack<BITS>(values + run * RUN_BYTES, w);
+#pragma GCC unroll 8
+        for (long at = 0; at < RUN_BYTES; at += 64)
+            __builtin_prefetch(values + run * RUN_BYTES + AHEAD + at);
 #pragma GCC unroll 2
         for (int part = 0; part < PARTS; ++part) {
             long group = run * PARTS + part, index = tile * groups + group;
-            Floats scale = at_group<Number>(a.scales, index);
-            Floats minimum = a.minimums ? at_group<Number>(a.minimums, index) : scale * same(-a.zero());
+            Floats scale = at_group(a, a.scales, index);
+            Floats minimum = a.minimums ? at_group(a, a.minimums, index) : scale * same(-a.zero());
+#pragma GCC unroll 8
             for (int r = 0; r < ROWS; ++r) {
                 Ints sum = {};
 #pragma GCC unroll 8
                 for (int i = part * COUNT; i < (part + 1) * COUNT; ++i)
-                    sum = dot4(sum, w[i], xs[r] + run * RUN + 4 * i);
-                Floats factor = scale * same(x.scales[(row + r) * runs + run]);
+                    sum = dot4(sum, w[i], xs + (r * runs + run) * RUN + 4 * i);
+                Floats factor = scale * same(scales[r * runs + run]);
                 out[r] = multiply_add(to_floats(sum), factor, out[r]);
-                out[r] = multiply_add(minimum, same(x.sums[(row + r) * groups + group]), out[r]);
+                out[r] = multiply_add(minimum, same(sums[r * groups + group]), out[r]);
             }
         }
     }
@@ -130,41 +138,43 @@ struct GroupedProduct {
     long rows, y_stride;
 };
 
-template <int BITS, int GROUP, class Number, int ROWS>
+template <int BITS, int GROUP, int ROWS>
 inline void grouped_rows(const GroupedProduct& a, long row, long tile) {
     Floats out[ROWS];
-    grouped_tile<BITS, GROUP, Number, ROWS>(a.weight, a.x, row, tile, out);
+    grouped_tile<BITS, GROUP, ROWS>(a.weight, a.x, row, tile, out);
     long first = tile * LANES, count = std::min<long>(LANES, a.weight.outputs - first);
-    for (int r = 0; r < ROWS; ++r) {
-        float lanes[LANES], *y = a.y + (row + r) * a.y_stride + first;
-        store(lanes, out[r]);
-        for (long i = 0; i < count; ++i) y[i] = lanes[i] + (a.bias ? a.bias[first + i] : 0.0f);
+    float* y = a.y + row * a.y_stride + first;
+    if (count == LANES && !a.bias) {
+#pragma GCC unroll 8
+        for (int r = 0; r < ROWS; ++r) store(y + r * a.y_stride, out[r]);
+        return;
     }
+    float lanes[ROWS][LANES];
+#pragma GCC unroll 8
+    for (int r = 0; r < ROWS; ++r) store(lanes[r], out[r]);
+    for (int r = 0; r < ROWS; ++r)
+        for (long i = 0; i < count; ++i)
+            y[r * a.y_stride + i] = lanes[r][i] + (a.bias ? a.bias[first + i] : 0.0f);
 }
 
 // The outputs of some tiles. So many rows at a time as stay in the second cache while the tiles pass.
-template <int BITS, int GROUP, class Number>
+template <int BITS, int GROUP>
 inline void grouped_tiles(const GroupedProduct& a, Range tiles) {
     constexpr long BLOCK = 128;
     for (long first = 0; first < a.rows; first += BLOCK) {
         long end = std::min(a.rows, first + BLOCK);
         for (long tile = tiles.begin; tile < tiles.end; ++tile) {
             long row = first;
-            for (; row + 8 <= end; row += 8) grouped_rows<BITS, GROUP, Number, 8>(a, row, tile);
-            if (row + 4 <= end) grouped_rows<BITS, GROUP, Number, 4>(a, row, tile), row += 4;
-            for (; row < end; ++row) grouped_rows<BITS, GROUP, Number, 1>(a, row, tile);
+            for (; row + 8 <= end; row += 8) grouped_rows<BITS, GROUP, 8>(a, row, tile);
+            if (row + 4 <= end) grouped_rows<BITS, GROUP, 4>(a, row, tile), row += 4;
+            for (; row < end; ++row) grouped_rows<BITS, GROUP, 1>(a, row, tile);
         }
     }
 }
 
-template <int BITS, int GROUP>
-inline void by_numbers(const GroupedProduct& a, Range tiles) {
-    a.weight.halves ? grouped_tiles<BITS, GROUP, Half>(a, tiles) : grouped_tiles<BITS, GROUP, float>(a, tiles);
-}
-
 template <int BITS>
 inline void by_group(const GroupedProduct& a, Range tiles) {
-    a.weight.group == 16 ? by_numbers<BITS, 16>(a, tiles) : by_numbers<BITS, 32>(a, tiles);
+    a.weight.group == 16 ? grouped_tiles<BITS, 16>(a, tiles) : grouped_tiles<BITS, 32>(a, tiles);
 }
 
 inline void grouped_product(const GroupedProduct& a, Range tiles) {
@@ -173,10 +183,8 @@ inline void grouped_product(const GroupedProduct& a, Range tiles) {
 
 inline float number_at(const GroupedWeight& a, const void* numbers, long index) {
     float lanes[LANES];
-    long first = index / LANES * LANES;
-    store(lanes, a.halves ? load_floats(static_cast<const Half*>(numbers) + first)
-                          : load_floats(static_cast<const float*>(numbers) + first));
-    return lanes[index - first];
+    store(lanes, at_group(a, numbers, index / LANES));
+    return lanes[index % LANES];
 }
 
 // The weights of one output, [inputs].

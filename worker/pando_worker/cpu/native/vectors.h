@@ -99,14 +99,19 @@ inline void swap_blocks(Vec* rows) {
         }
 }
 
-// out[c][r] = from[r][at + c] for VL rows and columns; rows of out lie `stride` floats apart.
-inline void transpose(const float* const* from, long at, float* out, long stride) {
-    Vec rows[VL];
-    for (int i = 0; i < VL; ++i) rows[i] = load(from[i] + at);
+// Rows become columns.
+inline void transpose(Vec (&rows)[VL]) {
     swap_blocks<1>(rows);
     swap_blocks<2>(rows);
     if constexpr (VL > 4) swap_blocks<4>(rows);
     if constexpr (VL > 8) swap_blocks<8>(rows);
+}
+
+// out[c][r] = from[r][at + c] for VL rows and columns; rows of out lie `stride` floats apart.
+inline void transpose(const float* const* from, long at, float* out, long stride) {
+    Vec rows[VL];
+    for (int i = 0; i < VL; ++i) rows[i] = load(from[i] + at);
+    transpose(rows);
     for (int i = 0; i < VL; ++i) store(out + i * stride, rows[i]);
 }
 

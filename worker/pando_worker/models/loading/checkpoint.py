@@ -48,7 +48,7 @@ def open_checkpoint(model_dir: Path) -> Iterator[dict[str, Stored]]:
     Raises:
         BrokenCheckpoint: files missing or unreadable, a tensor that is there twice.
     """
-    if parts := _gguf_files(model_dir):
+    if parts := gguf_files(model_dir):
         yield read_gguf(parts)
         return
     with ExitStack() as files:
@@ -68,7 +68,7 @@ def weight_files(model_dir: Path) -> Sequence[Path]:
         BrokenCheckpoint: there are none in safetensors format.
         UnsupportedModel: they are in GGUF, which pando's own families alone read.
     """
-    if _gguf_files(model_dir):
+    if gguf_files(model_dir):
         raise UnsupportedModel(f"{model_dir} has its weights in GGUF: transformers cannot run it")
     index, single = model_dir / "model.safetensors.index.json", model_dir / "model.safetensors"
     if index.is_file():
@@ -85,7 +85,7 @@ def weight_files(model_dir: Path) -> Sequence[Path]:
     )
 
 
-def _gguf_files(model_dir: Path) -> Sequence[Path]:
+def gguf_files(model_dir: Path) -> Sequence[Path]:
     """Empty where safetensors lie beside them: some repositories hold both."""
     if any(model_dir.glob("*.safetensors")):
         return ()

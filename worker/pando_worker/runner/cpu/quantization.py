@@ -16,27 +16,40 @@ from pando_worker.settings import WorkerSettings
 log = logging.getLogger("pando.worker.cpu")
 
 
-def choose_scheme(settings: WorkerSettings, dtype: torch.dtype) -> Scheme | None:
+def choose_scheme(settings: WorkerSettings, dtype: torch.dtype, *, is_gguf: bool) -> Scheme | None:
     """The scheme; None if all weights are numbers of `dtype`.
+
+    Args:
+        is_gguf: the weights are in a GGUF file, whose integers `auto` keeps
 
     Raises:
         UnsupportedModel: the settings require integers, but the kernels cannot be used.
     """
     if settings.quantization == "none":
         return None
-    obstacle = _obstacle(settings, dtype)
+    unfit = _unfit(settings, dtype)
+    missing = None if unfit else _missing_kernels()
     if settings.quantization == "auto":
-        if obstacle is None:
+        if not unfit and not missing:
             return AsStored()
-        log.debug("quantized weights would be decoded: %s", obstacle)
+        if is_gguf and missing:
+            log.warning(
+                "the GGUF file's integers are decoded to %s, which takes more memory and is slower:"
+                " there are no C++ kernels to multiply with them: %s. Install a C++ compiler such"
+                " as g++, or set quantization to 'none' to accept this",
+                dtype,
+                missing,
+            )
+        elif is_gguf:
+            log.info("the GGUF file's integers are decoded to %s: %s", dtype, unfit)
         return None
-    if obstacle is not None:
+    if obstacle := unfit or missing:
         raise UnsupportedModel(f"quantization is {settings.quantization!r}, but {obstacle}")
     return Int8() if settings.quantization == "int8" else Int4()
 
 
-def _obstacle(settings: WorkerSettings, dtype: torch.dtype) -> str | None:
-    """Why weights cannot be integers here; None if they can."""
+def _unfit(settings: WorkerSettings, dtype: torch.dtype) -> str | None:
+    """Why the settings rule integers out; None if they do not."""
     if settings.device != "cpu":
         return f"device is {settings.device!r}: products with integers are for CPUs"
     if dtype != torch.float32:
@@ -45,6 +58,11 @@ def _obstacle(settings: WorkerSettings, dtype: torch.dtype) -> str | None:
         return f"load_format is {settings.load_format!r}, which reads no weights"
     if settings.cpu_kernels == "off":
         return "cpu_kernels is 'off', and only the C++ kernels multiply with integers"
+    return None
+
+
+def _missing_kernels() -> str | None:
+    """Why this machine has no kernels."""
     try:
         load_kernels()
     except KernelsUnavailable as reason:
