@@ -86,6 +86,35 @@ class PooledRows:
     is_mean: NDArray[np.bool_]  # True: the sum over the row's new tokens; False: its last token's
 
 
+@dataclass(frozen=True, slots=True)
+class PixelValues:
+    """An image that the vision tower encodes into embeddings, one for each of its tokens."""
+
+    digest: bytes
+    tokens: int
+    values: Float32  # in the shape that the tower takes for one image
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingRows:
+    """Some of an image's embeddings, those of its tokens from `first` to before `end`."""
+
+    digest: bytes
+    first: int
+    end: int
+
+
+@dataclass(slots=True)
+class ImageTokens:
+    """The tokens of a step that stand for images. Their embeddings come from the vision tower,
+    which runs before the model; the runner keeps them until the scheduler drops them."""
+
+    drop: list[bytes]  # digests of embeddings to forget, before `encode`
+    encode: list[PixelValues]
+    tokens: Int64  # [n], indices into `input_ids`
+    rows: list[EmbeddingRows]  # of these tokens, in their order
+
+
 @dataclass(slots=True)
 class PageCopies:
     """Pages to copy between the device's KV pool and the host's."""
@@ -113,6 +142,7 @@ class ForwardBatch:
     sampling: SamplingBatch
     scores: PromptScores | None = None
     pooled: PooledRows | None = None
+    images: ImageTokens | None = None
     # Both run before the model, the stores first: a load may overwrite a page that is stored.
     stores: PageCopies | None = None
     loads: PageCopies | None = None

@@ -38,6 +38,16 @@ class LogprobsWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     prompt_start: int | None = None
 
 
+class PromptImage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An image of a prompt, as the model's processor made it."""
+
+    digest: bytes  # of its pixel values: equal images have equal ones
+    start: int  # its first token in the prompt; `input_ids` has the model's image token there
+    length: int  # its tokens, side by side
+    pixels: bytes  # float32, little-endian
+    shape: tuple[int, ...]
+
+
 class FinishReason(StrEnum):
     # A stop token was sampled, and is the output's last token; or the grammar is complete.
     STOP = "stop"
@@ -58,6 +68,7 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     priority: int = 0  # higher first, with the policy "priority"
     namespace: bytes = b""  # within which it shares cached prefixes; see memory/namespace.py
     deadline_s: float | None = None  # seconds from now, after which it ends with status 504
+    images: tuple[PromptImage, ...] = ()  # in the order of the prompt
 
 
 class Pooling(StrEnum):

@@ -13,6 +13,7 @@ class Pools:
     context_length: int  # tokens that a request may have
     window: int = 0  # of the layers that release pages behind it; 0 if all layers share one pool
     window_pages: int = 0
+    image_tokens: int = 0  # whose embeddings are kept; 0 without a vision tower
     host_pages: int = 0  # 0 without a host tier
     host_window_pages: int = 0
     weight_bytes: int = 0  # of one rank, beside the pools

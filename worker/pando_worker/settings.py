@@ -230,6 +230,37 @@ class WorkerSettings(BaseSettings):
         ),
     ] = "write-back"
 
+    image_hosts: Annotated[
+        str,
+        Field(
+            description="hosts that image_url may name, with commas between them, host:port for"
+            " another port than the scheme's own; by default none, and only data: URLs are read"
+        ),
+    ] = ""
+    max_image_bytes: Annotated[
+        int, Field(ge=1, description="largest image as it is sent, in bytes")
+    ] = 20 * 1024 * 1024
+    max_image_pixels: Annotated[int, Field(ge=1, description="largest image, in pixels")] = (
+        32 * 1024 * 1024
+    )
+    max_images: Annotated[int, Field(ge=0, description="most images in a request")] = 8
+    image_tokens_per_step: Annotated[
+        int,
+        Field(
+            ge=1,
+            description="image tokens that the vision tower computes in a step, of one image at"
+            " least; more make streams wait longer beside new images",
+        ),
+    ] = 1024
+    image_cache_mib: Annotated[
+        int,
+        Field(
+            ge=1,
+            description="memory of each rank for the embeddings of recent images, in MiB; only a"
+            " model with a vision tower takes it",
+        ),
+    ] = 128
+
     log_every_steps: Annotated[
         int, Field(ge=0, description="steps between two log lines on the load; 0 for none")
     ] = 200

@@ -6,7 +6,14 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from pando_worker.batch import ForwardBatch, Int32, StepResult
+from pando_worker.batch import (
+    EmbeddingRows,
+    ForwardBatch,
+    ImageTokens,
+    Int32,
+    PixelValues,
+    StepResult,
+)
 from pando_worker.engine.step_times import (
     ANNOUNCE_S,
     FIRST_S,
@@ -92,6 +99,18 @@ def test_a_larger_step_than_any_may_take_as_much_longer_as_it_is_more_work() -> 
 def test_a_long_context_is_work() -> None:
     assert kind_of(batch(1, cached=100_000)) > kind_of(batch(1, cached=10))
     assert kind_of(batch(4096, cached=100_000)) > kind_of(batch(4096)) + 3
+
+
+def test_encoding_an_image_is_work() -> None:
+    """Also where a chunk runs only the first of its tokens."""
+    found = batch(16)
+    found.images = ImageTokens(
+        drop=[],
+        encode=[PixelValues(b"digest", 576, np.zeros((3, 336, 336), np.float32))],
+        tokens=np.array([15]),
+        rows=[EmbeddingRows(b"digest", 0, 1)],
+    )
+    assert kind_of(found) == kind_of(batch(576)) > kind_of(batch(16))
 
 
 def test_a_step_that_was_stopped_amid_is_forgotten() -> None:

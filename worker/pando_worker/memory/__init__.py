@@ -7,6 +7,7 @@ Read in this order:
     evictable_tree.py  locks, evicts and frees the nodes of their tree
     tree_node.py       an edge of that tree
     namespace.py       parts of the cache that share no prefix
+    image_ids.py       token ids that stand for images
     ghost_list.py      recognizes evicted prefixes that are requested again
     host_tier.py       evicted prefixes in host memory
     places.py          the device and host pages of a prefix

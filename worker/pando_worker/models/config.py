@@ -14,7 +14,7 @@ from pando_worker.models.base_model import saved_as_base, with_head
 from pando_worker.models.errors import BrokenCheckpoint, UnsupportedModel
 from pando_worker.models.registry import FAMILIES
 from pando_worker.models.rope import Count, rope_fields
-from pando_worker.models.text_part import text_fields
+from pando_worker.models.text_part import image_token, text_fields
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -45,6 +45,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     vocab_size: Count
     hidden_size: Count | None  # None if the file uses another name
     max_position_embeddings: Count
+    image_token: int | None  # stands for images in prompts; None if the model reads text only
     fields: dict[str, Any]  # all fields, including implied ones; for `family_config`
 
 
@@ -73,7 +74,8 @@ def read_config(model_dir: Path, impl: ModelImpl = "auto") -> ModelConfig:
     path = model_dir / "config.json"
     try:
         raw = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
-        raw = text_fields({key: value for key, value in raw.items() if value is not None})
+        whole = {key: value for key, value in raw.items() if value is not None}
+        raw = text_fields(whole)
         if "vocab_size" not in raw and "text_config" in raw:
             raise UnsupportedModel(
                 f"{path} ({raw.get('architectures')}) has parts for more than text, which are not"
@@ -105,6 +107,7 @@ def read_config(model_dir: Path, impl: ModelImpl = "auto") -> ModelConfig:
         vocab_size=given.vocab_size,
         hidden_size=raw.get("hidden_size"),
         max_position_embeddings=positions,
+        image_token=image_token(whole),
         fields=_with_implied(raw, given) if known else raw,
     )
 

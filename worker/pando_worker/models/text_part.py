@@ -1,26 +1,59 @@
-"""Models of text and images: finds the fields and tensors of their language model.
-
-Only text is served.
-"""
+"""Models of text and images: finds the fields and tensors of their language model."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
+
+from pando_worker.models.errors import UnsupportedModel
 
 T = TypeVar("T")
 
-# Fields that a model's files omit, with transformers' defaults.
-DEFAULTS: dict[str, dict[str, Any]] = {
-    "Gemma3ForConditionalGeneration": {
-        "vocab_size": 262_208,
-        "hidden_size": 2304,
-        "intermediate_size": 9216,
-        "num_hidden_layers": 26,
-        "num_attention_heads": 8,
-        "num_key_value_heads": 4,
-        "head_dim": 256,
-        "max_position_embeddings": 131_072,
-        "rope_theta": 1_000_000.0,
-    }
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """An architecture with a vision part.
+
+    Attributes:
+        decoders: by their `model_type`, the architectures of its language models
+        defaults: fields that its files leave out, with what transformers takes for them
+        sees: whether the vision part is served, too
+    """
+
+    decoders: Mapping[str, str]
+    defaults: Mapping[str, Any]
+    sees: bool = False
+
+
+_WHOLES = {
+    "Gemma3ForConditionalGeneration": _Whole(
+        decoders={"gemma3_text": "Gemma3ForConditionalGeneration"},
+        defaults={
+            "model_type": "gemma3_text",
+            "vocab_size": 262_208,
+            "hidden_size": 2304,
+            "intermediate_size": 9216,
+            "num_hidden_layers": 26,
+            "num_attention_heads": 8,
+            "num_key_value_heads": 4,
+            "head_dim": 256,
+            "max_position_embeddings": 131_072,
+            "rope_theta": 1_000_000.0,
+        },
+    ),
+    "LlavaForConditionalGeneration": _Whole(
+        decoders={"llama": "LlamaForCausalLM"},
+        defaults={
+            "model_type": "llama",
+            "vocab_size": 32_000,
+            "hidden_size": 4096,
+            "intermediate_size": 11_008,
+            "num_hidden_layers": 32,
+            "num_attention_heads": 32,
+            "max_position_embeddings": 2048,
+            "rope_theta": 10_000.0,
+        },
+        sees=True,
+    ),
 }
 
 _PREFIXES = ("language_model.model.", "model.language_model.")
@@ -33,17 +66,36 @@ _OTHER_PARTS = (
 
 
 def text_fields(raw: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a `config.json`'s language model; all fields if it has no other parts."""
+    """The fields of a `config.json`'s language model; all fields if it has no other parts.
+
+    Raises:
+        UnsupportedModel: the language model is of a kind that is not served as a part.
+    """
     for architecture in raw.get("architectures") or []:
-        if architecture in DEFAULTS:
-            text = {key: value for key, value in raw["text_config"].items() if value is not None}
-            return DEFAULTS[architecture] | raw | text | {"architectures": [architecture]}
+        if (whole := _WHOLES.get(architecture)) is None:
+            continue
+        text = {key: value for key, value in raw["text_config"].items() if value is not None}
+        kind = text.get("model_type", whole.defaults["model_type"])
+        if kind not in whole.decoders:
+            raise UnsupportedModel(
+                f"{architecture} with a language model of type {kind!r} is not supported; with"
+                f" {', '.join(whole.decoders)} it is"
+            )
+        return {**whole.defaults, **raw, **text, "architectures": [whole.decoders[kind]]}
     return raw
 
 
-def text_tensors(architecture: str, tensors: Mapping[str, T]) -> dict[str, T]:
+def image_token(raw: dict[str, Any]) -> int | None:
+    """The token that stands for an image in prompts; None for a model that reads text only."""
+    for architecture in raw.get("architectures") or []:
+        if (whole := _WHOLES.get(architecture)) and whole.sees:
+            return int(raw.get("image_token_index", raw.get("image_token_id", 32_000)))
+    return None
+
+
+def text_tensors(tensors: Mapping[str, T]) -> dict[str, T]:
     """The language model's tensors, with the names that they have in a text-only checkpoint."""
-    if architecture not in DEFAULTS:
+    if not any(name.startswith(_PREFIXES) for name in tensors):
         return dict(tensors)
     return {
         _alone(name): tensor

@@ -4,6 +4,7 @@ Read in this order:
     model_runner.py  owns the weights and the KV pool
     loading.py       loads both
     kv/              the pool's size on the device and in host memory
+    image_embeddings.py  embeddings of images, from the vision tower
     sampling/        turns logits into tokens
     cpu/             chooses kernels or torch on a CPU
     cuda/            chooses flashinfer or torch on a GPU; CUDA graphs

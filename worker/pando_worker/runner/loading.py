@@ -29,6 +29,7 @@ from pando_worker.settings import DType, WorkerSettings
 
 if TYPE_CHECKING:  # transformers takes seconds to import, and most models do not need it
     from pando_worker.models.transformers_backend.model import TransformersCausalLM
+    from pando_worker.models.transformers_backend.tower import VisionTower
 
 log = logging.getLogger("pando.worker.runner")
 
@@ -57,6 +58,8 @@ class LoadedModel:
     ops: ChosenOps  # used by the model's layers
     kv_pool: TokenToKVPool
     capacity_tokens: int  # of the pool, a multiple of the page size; on CUDA it has an extra page
+    tower: "VisionTower | None"  # of a model that sees
+    image_tokens: int  # how many embeddings of image tokens there is room for
 
     def next_logits(
         self, input_ids: Tensor, positions: Tensor, attention: AttentionBackend
@@ -80,12 +83,14 @@ def load_model(settings: WorkerSettings, group: ParallelGroup) -> LoadedModel:
     context_length = _context_length(settings, config)
     ops = ChosenOps(TorchOps())
     scheme = choose_scheme(settings, dtype, is_gguf=bool(gguf_files(model_dir)))
+    tower = _tower(settings, config, dtype, device)
+    image_bytes = settings.image_cache_mib * 2**20 if tower else 0
     model = build_model(config, dtype, device, group, context_length, ops, scheme)
     plan = plan_pool(
         settings,
         model.attention_layers,
         dtype=dtype,
-        weight_bytes=weight_bytes(model),
+        weight_bytes=weight_bytes(model) + (weight_bytes(tower) if tower else 0) + image_bytes,
         context_length=context_length,
         device=device,
         group=group,
@@ -102,12 +107,27 @@ def load_model(settings: WorkerSettings, group: ParallelGroup) -> LoadedModel:
         device=device,
         dtype=dtype,
         model=model,
-        weight_bytes=weight_bytes(model),
+        weight_bytes=weight_bytes(model) + (weight_bytes(tower) if tower else 0),
         quantized=quantized,
         ops=ops,
         kv_pool=plan.make_pool(device),
         capacity_tokens=plan.capacity_tokens,
+        tower=tower,
+        image_tokens=image_bytes // tower.embedding_bytes if tower else 0,
     )
+
+
+def _tower(
+    settings: WorkerSettings, config: ModelConfig, dtype: torch.dtype, device: torch.device
+) -> "VisionTower | None":
+    """The vision tower, which every rank has whole."""
+    if config.image_token is None:
+        return None
+    if settings.load_format == "dummy":
+        raise UnsupportedModel("load_format 'dummy' is not for models that see")
+    from pando_worker.models.transformers_backend.tower import VisionTower
+
+    return VisionTower(config, dtype, device)
 
 
 def _context_length(settings: WorkerSettings, config: ModelConfig) -> int:

@@ -17,6 +17,7 @@ from pando_worker.runner.cpu.cpu_tape import DecodeTapes
 from pando_worker.runner.cpu.race import NotedOps
 from pando_worker.runner.cuda.cuda_graph import CudaGraphRunner
 from pando_worker.runner.cuda.cuda_path import capture_graphs, choose_attention, choose_searches
+from pando_worker.runner.image_embeddings import ImageEmbeddings
 from pando_worker.runner.kv.host_pool import make_host_pool
 from pando_worker.runner.loading import LoadedModel, load_model
 from pando_worker.runner.sampling.future_tokens import FutureTokens
@@ -61,6 +62,8 @@ class TorchModelRunner:
         self.kv_pool, self.capacity_tokens = loaded.kv_pool, loaded.capacity_tokens
         self._model, self._device = loaded.model, loaded.device
         self._weight_bytes = loaded.weight_bytes
+        self._images = ImageEmbeddings(loaded.tower) if loaded.tower else None
+        self._image_tokens = loaded.image_tokens
         self.host_pool = make_host_pool(loaded.kv_pool, settings, self._group)
         self._futures = FutureTokens(settings.max_running_requests, loaded.device)
         longest = min(loaded.context_length, loaded.capacity_tokens)
@@ -85,6 +88,7 @@ class TorchModelRunner:
             weight_bytes=self._weight_bytes,
             capacity_tokens=self.capacity_tokens,
             context_length=self.context_length,
+            image_tokens=self._image_tokens,
             window=kv.window,
             window_pages=kv.window_slots // self._page_size,
             host_pages=host.num_pages,
@@ -124,6 +128,8 @@ class TorchModelRunner:
         """Logits of a batch from a recorded step, like those of any other."""
         if self.graphs is None or batch.scores is not None or batch.pooled is not None:
             return None
+        if batch.images is not None:
+            return None  # an image's last token alone in a row looks like a decode
         if (logits := self.graphs.run(batch)) is None:
             return None
         sampled = batch.sample_rows
@@ -134,11 +140,17 @@ class TorchModelRunner:
     def _run(self, batch: ForwardBatch) -> Tensor:
         """Run the model: final hidden states, [num_tokens, hidden_size]. Writes to the KV pool."""
         self.attention.plan(batch)
-        hidden: Tensor = self._model(
+        inputs = (
             self._futures.resolve(batch.input_ids),
             to_device(batch.positions, self._device),
             self.attention,
         )
+        hidden: Tensor
+        if batch.images is None:
+            hidden = self._model(*inputs)
+        else:
+            assert self._images is not None, "a model without a vision tower gets no images"
+            hidden = self._model(*inputs, self._images.of(batch.images))
         return hidden
 
     def _head(self, batch: ForwardBatch, hidden: Tensor) -> Tensor:

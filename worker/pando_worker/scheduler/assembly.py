@@ -8,6 +8,7 @@ from pando_worker.memory.window_sight import WindowMemory
 from pando_worker.pools import Pools
 from pando_worker.scheduler.batches.batching import BatchBuilder
 from pando_worker.scheduler.batches.constrained import OutputGrammarCompiler
+from pando_worker.scheduler.images import Images
 from pando_worker.scheduler.pages.kv_manager import HostMemory, KVManager
 from pando_worker.scheduler.scheduler import Scheduler
 from pando_worker.settings import WorkerSettings
@@ -38,7 +39,14 @@ def make_scheduler(
         host=_host_memory(settings, pools),
         windows=_window_memory(settings, pools),
     )
-    scheduler = Scheduler(settings, kv, runner, grammars, clock, batches)
+    images = None
+    if pools.image_tokens:
+        images = Images(
+            page_size=settings.page_size,
+            kept_tokens=pools.image_tokens,
+            tokens_per_step=settings.image_tokens_per_step,
+        )
+    scheduler = Scheduler(settings, kv, runner, grammars, clock, batches, images)
     scheduler.meter.counts.weight_bytes = pools.weight_bytes
     return scheduler
 

@@ -60,6 +60,21 @@ class Ending(Enum):
     LATE = auto()  # its deadline passed; likewise answered when its pages are released
 
 
+@dataclass(frozen=True, slots=True)
+class ImageSpan:
+    """An image of a prompt, and where it is."""
+
+    digest: bytes
+    start: int  # its first token
+    length: int
+    token: int  # by which the model's vocabulary knows each of its tokens
+    pixels: Float32
+
+    @property
+    def end(self) -> int:
+        return self.start + self.length
+
+
 @dataclass(slots=True, eq=False)
 class Req:
     rid: str
@@ -76,6 +91,7 @@ class Req:
     namespace: bytes = b""  # of the radix cache: it shares prefixes only within it
     deadline: float = math.inf  # the scheduler's clock, seconds
     grammar: OutputGrammar | None = None
+    images: tuple[ImageSpan, ...] = ()  # whose tokens in `ids` are those of memory/image_ids.py
 
     cached_len: int = 0
     unseen: int = 0  # tokens that launched steps sample for it, not known yet
@@ -97,6 +113,10 @@ class Req:
     # The range of these pages whose window pages it has pinned; see `WindowPages`.
     window_first: int = 0
     window_end: int = 0
+
+    @property
+    def image_bytes(self) -> int:
+        return sum(image.pixels.nbytes for image in self.images)
 
     @property
     def num_tokens(self) -> int:
@@ -173,10 +193,21 @@ class Req:
     @property
     def next_token(self) -> int:
         """The first token to run; -1 - row if it is not known yet."""
-        return int(self.ids[self.cached_len]) if self.cached_len < self.num_known else -1 - self.row
+        if self.cached_len >= self.num_known:
+            return -1 - self.row
+        return int(self.pending(1)[0] if self.images else self.ids[self.cached_len])
 
     def pending(self, count: int) -> Tokens:
         """The next `count` tokens to run, [count], all of them known."""
         end = self.cached_len + count
         assert end <= self.num_known
-        return self.ids[self.cached_len : end]
+        return self.vocabulary_ids(end)[self.cached_len :]
+
+    def vocabulary_ids(self, end: int) -> Tokens:
+        """The first `end` tokens, [end], with the vocabulary's image token for those of images."""
+        ids = self.tokens(end)
+        if self.images:
+            ids = ids.copy()
+            for image in self.images:
+                ids[image.start : image.end] = image.token
+        return ids

@@ -40,6 +40,7 @@ from pando_worker.messages import (
     Generate,
     Output,
     Outputs,
+    PromptImage,
     Rejected,
     SamplingParams,
     Stats,
@@ -52,6 +53,7 @@ from pando_worker.scheduler.batches.constrained import (
 from pando_worker.scheduler.batches.outputs import last_output, take_result, take_token
 from pando_worker.scheduler.batches.results import read_decodes, read_results
 from pando_worker.scheduler.compiling import Compiling, set_grammar
+from pando_worker.scheduler.images import Images, read_images
 from pando_worker.scheduler.meter import Meter
 from pando_worker.scheduler.pages.kv_manager import KVManager
 from pando_worker.scheduler.planning.planner import Planner
@@ -61,11 +63,18 @@ from pando_worker.settings import WorkerSettings
 
 log = logging.getLogger("pando.worker.scheduler")
 
+MAX_IMAGE_BYTES = 2**30
+"""Of the pixel values of all requests here; further images get 503."""
+
 _NO_TOKENS = SamplingParams(max_new_tokens=0)
 
 
 def _num_output(command: Generate | Embed) -> int:
     return command.num_output if isinstance(command, Generate) else 0
+
+
+def _images(command: Generate | Embed) -> tuple[PromptImage, ...]:
+    return command.images if isinstance(command, Generate) else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +103,14 @@ class Scheduler:
         grammars: OutputGrammarCompiler | None = None,
         clock: Callable[[], float] = time.monotonic,
         batches: BatchBuilder | None = None,
+        images: Images | None = None,
     ) -> None:
         """
         Args:
             grammars: None rejects requests that carry one.
             clock: seconds.
             batches: makes the runner's batches; a runner that computes nothing needs no arrays.
+            images: None rejects requests that carry any.
         """
         self.kv = kv
         self._batches = batches or Batches(kv.rows, kv.windows)
@@ -109,7 +120,8 @@ class Scheduler:
         self._clock = clock
         self.meter = Meter()
         kv.prefill_rate = self.meter.prefill_rate
-        self.planner = Planner(settings, kv, self.meter.counts, clock)
+        self._images = images
+        self.planner = Planner(settings, kv, self.meter.counts, clock, images)
         self._compiling = Compiling()
         self._by_rid: dict[str, Req] = {}  # all requests that are not answered yet
         self._unwanted: list[Req] = []  # aborted since the last step
@@ -194,6 +206,7 @@ class Scheduler:
         prompt_len = num_known - _num_output(command)
         ids = np.empty(prompt_len + sampling.max_new_tokens, dtype=np.int32)
         ids[:num_known] = command.input_ids
+        images = read_images(_images(command), ids)
         now = self._clock()
         req = Req(
             rid=command.rid,
@@ -209,6 +222,7 @@ class Scheduler:
             priority=command.priority,
             namespace=command.namespace,
             deadline=math.inf if command.deadline_s is None else now + command.deadline_s,
+            images=images,
         )
         self._arrivals += 1
         self._by_rid[req.rid] = req
@@ -238,6 +252,12 @@ class Scheduler:
             )
         if grammar and self._grammars is None:
             return 400, "this worker does not support grammars"
+        if images := _images(command):
+            if self._images is None:
+                return 400, "this worker's model reads text only"
+            held = sum(req.image_bytes for req in self._by_rid.values())
+            if held + sum(len(image.pixels) for image in images) > MAX_IMAGE_BYTES:
+                return 503, f"requests here have {held} bytes of images already; try again later"
         if self._num_queued >= self._settings.max_queued_requests:
             return 503, f"{self._num_queued} requests are already waiting; try again later"
         return None
@@ -307,6 +327,8 @@ class Scheduler:
         started = self._clock()
         batch = self._batches.build(step_rows)
         self.kv.put_copies(batch)
+        if self._images:
+            batch.images = self._images.tokens_of(step_rows.rows, step_rows.num_decodes)
         step = self._runner.launch(batch)
         rows = step_rows.rows
         is_constrained = bool(plan.decodes and plan.decodes.constrained) or any(

@@ -7,6 +7,7 @@ Read in this order:
     protocol/         the bodies of requests
     jobs/             turns a parsed request into commands for the scheduler
     service.py        the state that all endpoints share
+    images.py         places the images of a conversation in its prompt
     generation.py     turns token ids into text, for all endpoints
     text/             tokenizer, stop strings, parsers of reasoning and tool calls
     answers/          sends a generation as an HTTP answer

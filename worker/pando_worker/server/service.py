@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from pando_fleet.traces import Tracing
 from pando_worker.messages import Pooling, Ready
@@ -12,12 +13,13 @@ from pando_worker.parsers.formats import ToolFormat
 from pando_worker.parsers.reasoning import ReasoningFormat
 from pando_worker.server.answers.answer import Answer, Form
 from pando_worker.server.engine_client import EngineClient
-from pando_worker.server.errors import ApiError, unavailable
+from pando_worker.server.errors import ApiError, bad_request, unavailable
 from pando_worker.server.front.gate import Gate
 from pando_worker.server.generation import Job, generate
+from pando_worker.server.images import ChatPrompt, Sight, refuse_images
 from pando_worker.server.metrics import Metrics
 from pando_worker.server.pooling import NoEmbeddings
-from pando_worker.server.protocol.chat import ChatRequest, messages_of
+from pando_worker.server.protocol.chat import ChatMessage, ChatRequest, messages_of
 from pando_worker.server.text.long_texts import Room
 from pando_worker.server.text.prompt_meter import PromptMeter
 from pando_worker.server.text.tokenizer import Prompt, Tokenizer
@@ -56,6 +58,7 @@ class Service:
     gate: Gate
     metrics: Metrics
     prompt_meter: PromptMeter
+    sight: Sight | None = None  # of a model that sees
     tracing: Tracing | None = None
 
     @property
@@ -81,13 +84,12 @@ class Service:
                 encoded.append(prompt)
         return encoded
 
-    async def encode_chat(self, body: ChatRequest, room: Room) -> list[int]:
-        """Token ids of a conversation in the model's chat template. If its last message is
-        continued, they end with that message's text."""
-        messages = messages_of(body.messages)
+    async def encode_chat(self, body: ChatRequest, room: Room) -> ChatPrompt:
+        """A conversation in the model's chat template. If its last message is continued, the prompt
+        ends with that message's text."""
         continued = body.continue_final_message
-        prompt = await self.model.tokenizer.encode_chat(
-            messages[:-1] if continued else messages,
+        prompt = await self.encode_messages(
+            body.messages[:-1] if continued else body.messages,
             room,
             tools=body.tools,
             # A continued message follows the generation prompt, like any answer.
@@ -95,7 +97,29 @@ class Service:
             answer=body.continued_text,
             template_kwargs=body.chat_template_kwargs,
         )
-        return self._metered(prompt)
+        if prompt.images and room.keep_last is not None:
+            raise bad_request(
+                "truncate_prompt_tokens would cut images, so it cannot be used with any",
+                "truncate_prompt_tokens",
+            )
+        return prompt
+
+    async def encode_messages(
+        self, messages: Sequence[ChatMessage], room: Room, **template: Any
+    ) -> ChatPrompt:
+        """Raises ApiError 400 for images that this model cannot see or this worker cannot use.
+
+        Args:
+            template: as of `Tokenizer.encode_chat`
+        """
+        if self.sight is None:
+            refuse_images(messages, self.model.name)
+        rendered = messages_of(messages, as_parts=self.sight is not None)
+        prompt = await self.model.tokenizer.encode_chat(rendered, room, **template)
+        token_ids = self._metered(prompt)
+        if self.sight is None:
+            return ChatPrompt(token_ids)
+        return await self.sight.place(token_ids, messages)
 
     def answer(self, job: Job, form: Form, *, stream: bool) -> Answer:
         deltas = generate(self.engine, self.model.tokenizer.vocabulary, job, self.metrics)

@@ -5,6 +5,7 @@ the attention backend knows where a row's earlier keys and values are.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,13 @@ from pando_worker.models.layers.attention import Attention
 from pando_worker.models.layers.norm import RMSNorm
 from pando_worker.models.layers.rotary import RotaryEmbedding
 from pando_worker.models.layers.vocabulary import VocabularyTable
+
+
+class Inserted(NamedTuple):
+    """Embeddings that replace those of some tokens: images'."""
+
+    tokens: Tensor  # int64 [n], which of the step's tokens
+    rows: Tensor  # [n, hidden_size], as the decoder's first layer takes them
 
 
 class Decoder(nn.Module):
@@ -71,17 +79,26 @@ class CausalLM(nn.Module):
         return [module.layer for module in self.modules() if isinstance(module, Attention)]
 
     @torch.inference_mode()
-    def forward(self, input_ids: Tensor, positions: Tensor, attention: AttentionBackend) -> Tensor:
+    def forward(
+        self,
+        input_ids: Tensor,
+        positions: Tensor,
+        attention: AttentionBackend,
+        images: Inserted | None = None,
+    ) -> Tensor:
         """Final hidden states, normalized, [num_tokens, hidden_size].
 
         Args:
             input_ids, positions: [num_tokens]
             attention: planned for this batch
+            images: embeddings of the step's image tokens
         """
         rotations = tuple(rotary.rotation(positions) for rotary in self._rotaries)
         x: Tensor = self.model.embed_tokens(input_ids)
         if self._embedding_scale != 1.0:
             x = x * self._embedding_scale
+        if images is not None:
+            x = x.index_copy(0, images.tokens, images.rows)
         added: Tensor | None = None
         for layer in self.model.layers:
             x, added = layer(x, added, rotations, attention)

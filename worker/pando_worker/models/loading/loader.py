@@ -79,6 +79,10 @@ def build_model(
                     quantize_weights(model, _named(tensors, config), scheme, built)
             log.info("%s runs on pando's own code for it", config.architecture)
             return model
+    if config.image_token is not None:
+        raise UnsupportedModel(
+            f"{config.path} sees images, which no model that runs through transformers does"
+        )
     if group.size > 1:
         raise UnsupportedModel(
             f"{config.path} ({config.architecture}) runs through transformers, on one rank only;"
@@ -148,7 +152,7 @@ def _named(tensors: dict[str, Stored], config: ModelConfig) -> dict[str, Stored]
     """By our families' names, and as if they had never been quantized by `quantization_config`."""
     if (quantization := read_quantization(config)) is not None:
         tensors = quantization.decoded(tensors)
-    return as_with_head(text_tensors(config.architecture, tensors))
+    return as_with_head(text_tensors(tensors))
 
 
 def allocate(model: nn.Module, device: torch.device) -> None:

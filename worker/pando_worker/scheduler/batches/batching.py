@@ -227,7 +227,7 @@ def _penalties(reqs: Sequence[tuple[int, Req]]) -> Penalties | None:
     start = 0
     for (_, req), length in zip(rows, lengths, strict=True):
         known, end = start + req.num_known, start + length
-        tokens[start:known] = req.tokens(req.num_known)
+        tokens[start:known] = req.vocabulary_ids(req.num_known)
         tokens[known:end] = -1 - req.row
         is_output[start : start + req.prompt_len] = False
         start = end
@@ -266,7 +266,7 @@ def _scores(rows: Sequence[Row], starts: Sequence[int]) -> PromptScores | None:
         if row.scored and row.req.logprobs:
             positions = np.arange(row.scored.start, row.scored.stop)
             after.append(positions - 1 - row.start + first)
-            targets.append(row.req.ids[positions])
+            targets.append(row.req.vocabulary_ids(row.scored.stop)[positions])
             top = max(top, row.req.logprobs.top)
     if not after:
         return None

@@ -15,6 +15,7 @@ from pando_worker.messages import Stats
 from pando_worker.policies.schedule import SCHEDULE_POLICIES
 from pando_worker.scheduler.batches.batching import Row, StepRows, next_row
 from pando_worker.scheduler.batches.decodes import Decodes
+from pando_worker.scheduler.images import Images
 from pando_worker.scheduler.pages.kv_manager import KVManager
 from pando_worker.scheduler.planning.admission import (
     Admission,
@@ -49,7 +50,12 @@ class Plan:
 
 class Planner:
     def __init__(
-        self, settings: WorkerSettings, kv: KVManager, counts: Stats, clock: Callable[[], float]
+        self,
+        settings: WorkerSettings,
+        kv: KVManager,
+        counts: Stats,
+        clock: Callable[[], float],
+        images: Images | None = None,
     ) -> None:
         policy = SCHEDULE_POLICIES[settings.schedule_policy]
         self.waiting = WaitingQueue(policy, kv, settings.max_passed_over, clock)
@@ -63,6 +69,7 @@ class Planner:
         self._kv = kv
         self._counts = counts
         self._clock = clock
+        self._images = images
         self.prefill_first = settings.batching == "prefill-first"
         self._by_priority = policy.by_priority
         # The queue's version at the last attempt that failed, and the room, as of `_room`.
@@ -182,7 +189,7 @@ class Planner:
 
     def _prefills(self, budget: int, in_flight: Iterable[Req]) -> list[Row]:
         self._admit(budget, in_flight)
-        return prefill_rows(self.prefilling, budget, self._kv)
+        return prefill_rows(self.prefilling, budget, self._kv, self._images)
 
     def _admit(self, tokens: int, in_flight: Iterable[Req]) -> None:
         """Admit waiting requests: in the policy's order as long as some of the step's prompt tokens

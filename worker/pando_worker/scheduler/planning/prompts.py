@@ -11,6 +11,7 @@ for the same end.)
 from collections.abc import Sequence
 
 from pando_worker.scheduler.batches.batching import Row, next_row
+from pando_worker.scheduler.images import Images
 from pando_worker.scheduler.pages.kv_manager import KVManager
 from pando_worker.scheduler.req import Req
 
@@ -46,7 +47,9 @@ class PromptBudget:
         return bool(longer) and sum(self._work) - sum(longer) < self._of_shortest
 
 
-def prefill_rows(prefilling: Sequence[Req], tokens: int, kv: KVManager) -> list[Row]:
+def prefill_rows(
+    prefilling: Sequence[Req], tokens: int, kv: KVManager, images: Images | None = None
+) -> list[Row]:
     """Divide a step's prompt tokens, and the available window pages, among admitted prompts;
     allocates the window pages of their rows.
 
@@ -55,9 +58,12 @@ def prefill_rows(prefilling: Sequence[Req], tokens: int, kv: KVManager) -> list[
     Args:
         prefilling: in order of admission
         tokens: at least a page
+        images: what the vision tower may encode; None without one
     """
     if not prefilling:
         return []
+    if images:
+        images.begin()
     first = prefilling[0]
     shares = dict.fromkeys(prefilling, 0)
     shares[first] = min(first.extend_len, tokens - _of_shortest(tokens, kv.page_size))
@@ -71,6 +77,8 @@ def prefill_rows(prefilling: Sequence[Req], tokens: int, kv: KVManager) -> list[
         # cached_len is a multiple of the page size here, so chunks end on page boundaries.
         limit = kv.step_limit(req)
         count = min(limit, share)
+        if req.images and images:
+            count = images.limit(req, count)
         if count < req.extend_len:
             count = count // kv.page_size * kv.page_size
         if count > 0:

@@ -11,6 +11,7 @@ from pando_worker.server.answers.answer import ChoiceResult, TokenCounts
 
 class PromptTokensDetails(msgspec.Struct, frozen=True):
     cached_tokens: int
+    image_tokens: int | UnsetType = UNSET  # of a prompt with images
 
 
 class Usage(msgspec.Struct, frozen=True):
@@ -130,11 +131,11 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage | UnsetType | None = UNSET
 
 
-def usage_of(results: list[ChoiceResult]) -> Usage:
+def usage_of(results: list[ChoiceResult], image_tokens: int = 0) -> Usage:
     counts = TokenCounts.of(results)
     return Usage(
         counts.prompt,
         counts.completion,
         counts.prompt + counts.completion,
-        PromptTokensDetails(counts.cached),
+        PromptTokensDetails(counts.cached, image_tokens or UNSET),
     )

@@ -33,9 +33,10 @@ def routes(service: Service) -> APIRouter:
         keep_last = body.truncate_prompt_tokens
         room = room_for(service, "messages", keep_last=keep_last, output=max_tokens or 1)
         prompt = await service.encode_chat(body, room)
-        reading = _reading(service, tool_use, prompt, body.continued_text)
+        reading = _reading(service, tool_use, prompt.token_ids, body.continued_text)
         spec = JobSpec(
-            prompts=[prompt],
+            prompts=[prompt.token_ids],
+            images=prompt.images,
             prompt_param="messages",
             max_tokens=max_tokens,
             min_tokens=body.min_tokens or 0,
@@ -62,6 +63,7 @@ def routes(service: Service) -> APIRouter:
             parsers=[reading.parser() for _ in job.orders],
             calls_finish=tool_use is None or not tool_use.named,
             tells_tokens=tells_tokens(request),
+            image_tokens=prompt.image_tokens,
         )
         return service.answer(job, form, stream=body.stream)
 

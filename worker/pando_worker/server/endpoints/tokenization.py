@@ -5,11 +5,9 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from pando_worker.server.errors import bad_request
-from pando_worker.server.protocol.chat import messages_of
 from pando_worker.server.protocol.control import DetokenizeRequest, TokenizeRequest
 from pando_worker.server.service import Service
 from pando_worker.server.text.long_texts import Room
-from pando_worker.server.text.tokenizer import Prompt
 
 _CONTEXTS = 8  # a text of more than twice as many is refused, since it would delay other requests
 
@@ -32,7 +30,7 @@ def routes(service: Service) -> APIRouter:
     @router.post("/tokenize", response_model=None)
     async def tokenize(body: TokenizeRequest) -> Response:
         service.model.check_name(body.model)
-        tokens = (await _encode(body)).token_ids
+        tokens = await _encode(body)
         strings = tokenizer.tokens(tokens) if body.return_token_strs else None
         return _json(_Tokenized(len(tokens), service.context_length, tokens, strings))
 
@@ -47,20 +45,22 @@ def routes(service: Service) -> APIRouter:
             )
         return _json(_Detokenized(tokenizer.decode(body.tokens)))
 
-    async def _encode(body: TokenizeRequest) -> Prompt:
+    async def _encode(body: TokenizeRequest) -> list[int]:
         if body.prompt is not None:
             room = Room(_CONTEXTS * service.context_length, None, "prompt")
-            return await tokenizer.encode(
+            prompt = await tokenizer.encode(
                 body.prompt, room, add_special_tokens=body.add_special_tokens
             )
+            return prompt.token_ids
         room = Room(_CONTEXTS * service.context_length, None, "messages")
-        return await tokenizer.encode_chat(
-            messages_of(body.messages or []),
+        chat = await service.encode_messages(
+            body.messages or [],
             room,
             tools=body.tools,
             add_generation_prompt=body.add_generation_prompt,
             template_kwargs=body.chat_template_kwargs,
         )
+        return chat.token_ids
 
     return router
 

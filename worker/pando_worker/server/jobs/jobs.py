@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from starlette.requests import Request
 
-from pando_worker.messages import Generate, LogprobsWanted
+from pando_worker.messages import Generate, LogprobsWanted, PromptImage
 from pando_worker.server.errors import bad_request
 from pando_worker.server.generation import Job
 from pando_worker.server.jobs.prompts import check_priority, fitting, room_for
@@ -25,6 +25,7 @@ class JobSpec:
     prompts: Sequence[str | list[int]]
     prompt_param: str  # the field of the prompts, for errors
     max_tokens: int | None  # None: as many as fit
+    images: tuple[PromptImage, ...] = ()  # of the only prompt
     min_tokens: int = 0
     samples: int = 1  # choices per prompt
     keep_last: int | None = None  # truncate_prompt_tokens
@@ -80,6 +81,7 @@ async def make_job(
             priority=spec.priority,
             namespace=space,
             deadline_s=deadline_s,
+            images=spec.images,
         )
         for prompt, budget in zip(prompts, budgets, strict=True)
         for seed in seeds(spec.seed, spec.samples)

@@ -27,6 +27,7 @@ from pando_worker.server.engine_client import EngineClient
 from pando_worker.server.front.connections import Connection, Connections, fitting_connections
 from pando_worker.server.front.gate import Gate
 from pando_worker.server.front.startup import Address, CannotStartError
+from pando_worker.server.images import Sight
 from pando_worker.server.metrics import Metrics
 from pando_worker.server.pooling import read_pooling
 from pando_worker.server.process.scheduler_process import SchedulerProcess
@@ -36,6 +37,7 @@ from pando_worker.server.text.prompt_meter import PromptMeter
 from pando_worker.server.text.tokenizer import Tokenizer
 from pando_worker.settings import WorkerSettings
 from pando_worker.stacks import stacks
+from pando_worker.vision.errors import ImagesUnavailableError
 
 if TYPE_CHECKING:
     from pando_worker.server.process.heartbeat import Heart
@@ -72,14 +74,31 @@ def serve(
         tool_format=tool_format(settings.tool_call_parser, tokenizer.chat_template),
         reasoning_format=reasoning_format(settings.reasoning_parser, tokenizer.chat_template),
     )
+    sight = _sight(settings, config)
     try:
-        return uvloop.run(_serve(settings, model, address, scheduler))
+        return uvloop.run(_serve(settings, model, sight, address, scheduler))
     finally:
         tokenizer.close()
+        if sight:
+            sight.reader.close()
+
+
+def _sight(settings: WorkerSettings, config: ModelConfig) -> Sight | None:
+    if config.image_token is None:
+        return None
+    from pando_worker.vision.reader import ImageLimits, ImageReader  # imports Pillow
+
+    hosts = filter(None, map(str.strip, settings.image_hosts.lower().split(",")))
+    limits = ImageLimits(settings.max_image_bytes, settings.max_image_pixels, frozenset(hosts))
+    return Sight(ImageReader(Path(settings.model), limits), config.image_token, settings.max_images)
 
 
 async def _serve(
-    settings: WorkerSettings, model: ServedModel, address: Address, scheduler: SchedulerProcess
+    settings: WorkerSettings,
+    model: ServedModel,
+    sight: Sight | None,
+    address: Address,
+    scheduler: SchedulerProcess,
 ) -> int:
     connections = Connections(fitting_connections(settings.max_connections), settings.write_timeout)
     engine = EngineClient(
@@ -96,6 +115,7 @@ async def _serve(
             vllm_model_name=model.name if settings.compat_metrics else None,
         ),
         prompt_meter=PromptMeter(),
+        sight=sight,
         tracing=Tracing.to(
             settings.otlp_endpoint, settings.trace_sample, "pando-worker", address.replica
         ),
@@ -120,7 +140,7 @@ async def _serve(
         tasks.create_task(server.serve(sockets=[address.listener]))
         background = [tasks.create_task(engine.receive_events())]
         background.append(tasks.create_task(connections.watch()))
-        background.append(tasks.create_task(_announce_ready(service, address)))
+        background.append(tasks.create_task(_announce_ready(service, address, end)))
         background.append(tasks.create_task(_watch(engine, settings, scheduler, end)))
         if heart:
             background.append(tasks.create_task(heart.run()))
@@ -149,7 +169,7 @@ async def _watch(
     silent_s = await watch(engine, settings.watchdog_seconds, computed_s)
     for found in await asyncio.to_thread(list, stacks(scheduler.directory, STACKS_S)):
         log.error("stacks of %s (process %d): %s", found.process, found.pid, found.text)
-    end.scheduler_is_stuck(
+    end.fail(
         f"the engine has reported nothing for {silent_s:.0f} s: it is stuck, and this worker exits"
         " to be restarted. If single steps can take that long here, raise watchdog_seconds or"
         " lower chunked_prefill_size"
@@ -166,7 +186,7 @@ class _End:
         self._heart = heart
         self._asked = asyncio.Event()
         self._died = asyncio.Event()
-        self._stuck: str | None = None
+        self._failure: str | None = None
         self.at_once = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(process.sentinel, self._on_death)
@@ -184,7 +204,7 @@ class _End:
             log.info("draining", extra={"requests": gate.in_flight})
             await asyncio.gather(self._requests_end(), self._cache_is_handed_off())
         if self._died.is_set():
-            code, reason = 1, self._stuck or self._exit_reason()
+            code, reason = 1, self._failure or self._exit_reason()
             log.error(reason)
         else:
             code, reason = 0, "this worker has shut down"
@@ -203,8 +223,8 @@ class _End:
         if self._heart and patience and self._service.engine.ready:
             await self._first(self._heart.handed_off(), self._died.wait(), within_s=patience)
 
-    def scheduler_is_stuck(self, reason: str) -> None:
-        self._stuck = reason
+    def fail(self, reason: str) -> None:
+        self._failure = reason
         self._died.set()
 
     def _exit_reason(self) -> str:
@@ -245,7 +265,15 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def _announce_ready(service: Service, address: Address) -> None:
+async def _announce_ready(service: Service, address: Address, end: "_End") -> None:
+    if service.sight:
+        try:
+            await service.sight.reader.loaded()
+        except ImagesUnavailableError:
+            end.fail(
+                "cannot serve this model: its image processor cannot be loaded, as logged above"
+            )
+            return
     await service.engine.loaded.wait()
     log.info("ready at %s", address.url, extra=msgspec.to_builtins(service.engine.ready))
     # Not earlier: until now the engine's processes needed the cores.

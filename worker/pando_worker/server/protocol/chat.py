@@ -1,7 +1,7 @@
 """Conversations and POST /v1/chat/completions."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -12,13 +12,34 @@ from pando_worker.server.protocol.openai import OpenAIFields, TopLogprobs
 from pando_worker.server.protocol.sampling import UNSUPPORTED_SAMPLING
 
 
+class TextPart(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    type: Literal["text"]
+    text: str
+
+
+class ImageUrl(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    url: str
+    detail: Literal["auto", "low", "high"] | None = None  # no model here has several
+
+
+class ImagePart(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    type: Literal["image_url"]
+    image_url: ImageUrl
+
+
 class ChatMessage(BaseModel):
     """One message. Other fields (a name, tool calls) are passed to the chat template."""
 
     model_config = ConfigDict(strict=True, extra="allow")
 
     role: str
-    content: str | None = None
+    content: str | list[TextPart | ImagePart] | None = None  # a list if there is an image
 
     @field_validator("content", mode="before")
     @classmethod
@@ -31,21 +52,33 @@ class ChatMessage(BaseModel):
             match part:
                 case {"type": "text", "text": str(text)}:
                     texts.append(text)
+                case {"type": "image_url", "image_url": {"url": str()}}:
+                    pass
+                case {"type": "image_url"}:
+                    raise PydanticCustomError(
+                        "content", "has a part of type 'image_url' without image_url.url"
+                    )
                 case {"type": str(kind)} if kind != "text":
                     raise PydanticCustomError(
-                        "content", "has a part of type '{kind}'; this worker reads text only",
+                        "content", "has a part of type '{kind}'; this worker reads text and images",
                         {"kind": kind[:64]},
                     )  # fmt: skip
                 case _:
                     raise PydanticCustomError(
                         "content", "must be a string or a list of {{type: 'text', text: ...}} parts"
                     )
-        return "\n".join(texts)
+        return "\n".join(texts) if len(texts) == len(value) else value
+
+    @property
+    def text(self) -> str:
+        """Of a message without images."""
+        return self.content if isinstance(self.content, str) else ""
 
 
-def messages_of(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
+def messages_of(messages: Sequence[ChatMessage], *, as_parts: bool = False) -> list[dict[str, Any]]:
     """Messages as a chat template expects them, with the fields that the client sent.
 
+    Templates of models that see get every content as a list of parts, the only form that some know.
     Templates would print null content, which is common beside tool calls, so it becomes empty text.
     They encode the arguments of earlier tool calls themselves, so these are passed as objects.
     Raises ApiError 400 for arguments that are not a JSON object.
@@ -53,11 +86,20 @@ def messages_of(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
     rendered = []
     for i, message in enumerate(messages):
         fields = message.model_dump(exclude_unset=True)
-        fields["content"] = message.content or ""
+        fields["content"] = _parts(message) if as_parts else message.text
         if calls := fields.get("tool_calls"):
             fields["tool_calls"] = _with_objects(calls, f"messages[{i}].tool_calls")
         rendered.append(fields)
     return rendered
+
+
+def _parts(message: ChatMessage) -> list[dict[str, str]]:
+    if not isinstance(message.content, list):
+        return [{"type": "text", "text": message.text}]
+    return [
+        {"type": "text", "text": part.text} if isinstance(part, TextPart) else {"type": "image"}
+        for part in message.content
+    ]
 
 
 def _with_objects(calls: Any, param: str) -> list[dict[str, Any]]:
@@ -107,7 +149,7 @@ class ChatRequest(OpenAIFields):
     @property
     def continued_text(self) -> str:
         """The text that the answer continues but does not repeat; usually empty."""
-        return (self.messages[-1].content or "") if self.continue_final_message else ""
+        return self.messages[-1].text if self.continue_final_message else ""
 
     @model_validator(mode="after")
     def _last_message_can_be_continued(self) -> "ChatRequest":
@@ -120,7 +162,7 @@ class ChatRequest(OpenAIFields):
             raise bad_request(
                 f"{param}: the last message has role {last.role[:40]!r}, not 'assistant'", param
             )
-        if not last.content or (last.model_extra or {}).get("tool_calls"):
+        if not last.text or (last.model_extra or {}).get("tool_calls"):
             raise bad_request(f"{param}: the last message must have text and no tool calls", param)
         return self
 

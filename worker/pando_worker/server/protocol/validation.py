@@ -37,7 +37,9 @@ def _param(path: list[int | str]) -> str:
     return param
 
 
-_TYPE_NAMES = frozenset(["str", "int", "float", "bool", "list", "dict"])
+_TYPE_NAMES = frozenset(
+    ["str", "int", "float", "bool", "list", "dict", "TextPart", "ImagePart"]  # branches of unions
+)
 
 
 def _value(value: Any) -> str:

@@ -1,0 +1,80 @@
+"""Prompts with images as the HTTP process sends them to the scheduler."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from PIL import Image
+
+from pando_worker.messages import Generate, PromptImage, SamplingParams
+from pando_worker.vision.processing import processed
+from tests.worker.scheduler.world import World
+from tests.worker.vision.checkpoints import IMAGE, Seer
+from tests.worker.vision.photographs import photograph
+
+MOST = 20
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A prompt with `<image>` in the place of each photograph."""
+
+    seer: Seer
+    text: str
+    names: tuple[str, ...] = ()
+
+    @cached_property
+    def pictures(self) -> list[Image.Image]:
+        return [photograph(name) for name in self.names]
+
+    @cached_property
+    def images(self) -> tuple[PromptImage, ...]:
+        found, start = [], 0
+        for picture in self.pictures:
+            one = processed(self.seer.processor, picture)
+            start = self.ids.index(self.seer.processor.image_token_id, start)
+            found.append(
+                PromptImage(
+                    digest=one.digest,
+                    start=start,
+                    length=one.length,
+                    pixels=one.pixels.tobytes(),
+                    shape=one.pixels.shape,
+                )
+            )
+            start += one.length
+        return tuple(found)
+
+    @cached_property
+    def ids(self) -> list[int]:
+        inputs = self.seer.processor(
+            text=[self.text], images=self.pictures or None, add_special_tokens=False
+        )
+        return [int(token) for token in inputs["input_ids"][0]]
+
+    @cached_property
+    def _greedy(self) -> list[int]:
+        return self.seer.greedy(self.text, self.pictures, MOST)
+
+    def greedy(self, count: int) -> list[int]:
+        """What transformers continues it with."""
+        assert count <= MOST
+        return self._greedy[:count]
+
+    def send(
+        self, world: World, rid: str, count: int, *, output: Sequence[int] = (), **changes: object
+    ) -> None:
+        """Ask for `count` tokens; as a resumed request, which has had `output` already."""
+        values: dict[str, object] = {
+            "rid": rid,
+            "input_ids": [*self.ids, *output],
+            "num_output": len(output),
+            "images": self.images,
+            "sampling": SamplingParams(max_new_tokens=count, temperature=0),
+        }
+        world.tokens[rid] = []
+        world.collect(world.scheduler.receive(Generate(**(values | changes))))  # type: ignore[arg-type]
+
+
+def text_with(*parts: str) -> str:
+    return f"{IMAGE}\n".join(parts)

@@ -1,0 +1,236 @@
+"""Images through the whole worker, by OpenAI's own client: answers are those of transformers."""
+
+import base64
+import io
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import openai
+import pytest
+
+from tests.worker.server.process.worker_process import MODEL_NAME, WorkerProcess
+from tests.worker.vision.checkpoints import Seer
+from tests.worker.vision.photographs import data_url, encoded, path, photograph
+
+pytestmark = pytest.mark.e2e
+
+COUNT = 6
+
+
+@pytest.fixture(scope="module")
+def worker(llava: Seer) -> Iterator[WorkerProcess]:
+    with WorkerProcess.start(
+        stand_in=False,
+        model=str(llava.path),
+        served_model_name="llava",
+        threads=1,
+        cpu_kernels="off",
+        page_size=4,
+        max_images=3,
+        max_image_pixels=400_000,
+        image_hosts="pictures.example",
+    ) as worker:
+        yield worker
+
+
+@pytest.fixture
+async def client(worker: WorkerProcess) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with openai.AsyncOpenAI(
+        base_url=f"{worker.url}/v1", api_key="none", max_retries=0
+    ) as client:
+        yield client
+
+
+def picture(name: str) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": data_url(path(name).read_bytes())}}
+
+
+def asking(*parts: Any) -> list[Any]:
+    return [{"role": "user", "content": list(parts)}]
+
+
+WORDS = {"type": "text", "text": "the brown fox?"}
+
+
+async def test_an_answer_about_two_pictures_is_that_of_transformers(
+    client: openai.AsyncOpenAI, llava: Seer
+) -> None:
+    messages = asking(
+        picture("chelsea.png"), {"type": "text", "text": "over "}, picture("rocket.jpg"), WORDS
+    )
+    done = await client.chat.completions.create(
+        model="llava", messages=messages, max_tokens=COUNT, temperature=0, logprobs=True
+    )
+    prompt = "USER: <image>\nover <image>\nthe brown fox? ASSISTANT:"
+    images = [photograph("chelsea.png"), photograph("rocket.jpg")]
+    expected = llava.greedy(prompt, images, COUNT)
+    assert done.choices[0].message.content == llava.processor.tokenizer.decode(expected)
+    assert done.usage is not None
+    assert done.usage.prompt_tokens == len(llava.logits(prompt, images))
+    details = done.usage.prompt_tokens_details
+    assert details is not None
+    assert details.model_dump()["image_tokens"] == 32
+
+
+async def test_the_second_turn_finds_the_picture_in_the_cache(
+    client: openai.AsyncOpenAI, llava: Seer
+) -> None:
+    """Sent as another file of the same picture."""
+    first = asking(picture("coffee.png"), WORDS)
+    options: Any = {"model": "llava", "max_tokens": COUNT, "temperature": 0}
+    done = await client.chat.completions.create(messages=first, **options)
+    lossless = encoded(photograph("coffee.png"), "WEBP", lossless=True)
+    again: Any = {"type": "image_url", "image_url": {"url": data_url(lossless), "detail": "low"}}
+    second = [
+        *asking(again, WORDS),
+        {"role": "assistant", "content": done.choices[0].message.content},
+        {"role": "user", "content": "and the dog?"},
+    ]
+    done = await client.chat.completions.create(messages=second, **options)
+    assert done.usage is not None and done.usage.prompt_tokens_details is not None
+    before = len(llava.processor.tokenizer("USER: ", add_special_tokens=False)["input_ids"])
+    assert (done.usage.prompt_tokens_details.cached_tokens or 0) >= before + 16
+    other = await client.chat.completions.create(
+        messages=asking(picture("astronaut.png"), WORDS), **options
+    )
+    assert other.usage is not None and other.usage.prompt_tokens_details is not None
+    assert (other.usage.prompt_tokens_details.cached_tokens or 0) <= before
+
+
+async def test_streams_and_choices_see_the_picture(client: openai.AsyncOpenAI, llava: Seer) -> None:
+    stream = await client.chat.completions.create(
+        model="llava",
+        messages=asking(picture("astronaut.png"), WORDS),
+        max_tokens=COUNT,
+        temperature=0,
+        n=2,
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    texts = ["", ""]
+    async for chunk in stream:
+        for choice in chunk.choices:
+            texts[choice.index] += choice.delta.content or ""
+        usage = chunk.usage
+    prompt = "USER: <image>\nthe brown fox? ASSISTANT:"
+    expected = llava.greedy(prompt, [photograph("astronaut.png")], COUNT)
+    assert texts == [llava.processor.tokenizer.decode(expected)] * 2
+    assert usage is not None and usage.prompt_tokens_details is not None
+    assert usage.prompt_tokens_details.model_dump()["image_tokens"] == 16
+
+
+async def test_tokenize_counts_a_pictures_tokens(worker: WorkerProcess, llava: Seer) -> None:
+    prompt = "USER: <image>\nthe brown fox? ASSISTANT:"
+    async with aiohttp.ClientSession(worker.url) as http:
+        body = {"messages": asking(picture("chelsea.png"), WORDS)}
+        async with http.post("/tokenize", json=body) as answer:
+            found = await answer.json()
+    assert found["count"] == len(llava.logits(prompt, [photograph("chelsea.png")]))
+    assert found["tokens"].count(llava.processor.image_token_id) == 16
+
+
+def large() -> dict[str, Any]:
+    image = photograph("coffee.png").resize((700, 600))
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG")
+    url = f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+@pytest.mark.parametrize(
+    ("parts", "param", "message"),
+    [
+        (
+            [WORDS, {"type": "image_url", "image_url": {"url": data_url(b"no picture")}}],
+            "messages[0].content[1].image_url",
+            "is not an image in the format PNG, JPEG, WEBP or GIF",
+        ),
+        ([large()], "messages[0].content[0].image_url", "700 x 600 = 420000 pixels; this worker"),
+        (
+            [{"type": "image_url", "image_url": {"url": "http://localhost/a.png"}}],
+            "messages[0].content[0].image_url",
+            "is on 'localhost', from which this worker does not fetch",
+        ),
+        ([picture("brick.png")] * 4, "messages", "messages have 4 images; this worker accepts 3"),
+        (
+            [picture("brick.png"), {"type": "text", "text": "<image>"}],
+            "messages",
+            "the prompt has 2 places for images, but messages have 1",
+        ),
+        ([{"type": "image_url"}], "messages[0].content", "'image_url' without image_url.url"),
+        (
+            [{"type": "image_url", "image_url": {"url": "data:", "detail": "ultra"}}],
+            "messages[0].content[0].image_url.detail",
+            "'auto', 'low' or 'high'",
+        ),
+        (
+            [{"type": "video_url", "video_url": {"url": "data:"}}],
+            "messages[0].content",
+            "part of type 'video_url'; this worker reads text and images",
+        ),
+    ],
+    ids=["no image", "large", "host", "many", "image token", "no URL", "detail", "video"],
+)
+async def test_what_cannot_be_seen_is_refused(
+    client: openai.AsyncOpenAI, parts: list[Any], param: str, message: str
+) -> None:
+    with pytest.raises(openai.BadRequestError) as error:
+        await client.chat.completions.create(model="llava", messages=asking(*parts), max_tokens=1)
+    assert isinstance(error.value.body, dict)
+    assert error.value.body["param"] == param
+    assert message in error.value.body["message"]
+
+
+async def test_a_prompt_with_images_is_not_truncated(client: openai.AsyncOpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="truncate_prompt_tokens would cut images"):
+        await client.chat.completions.create(
+            model="llava",
+            messages=asking(picture("brick.png")),
+            extra_body={"truncate_prompt_tokens": 10},
+        )
+
+
+def test_a_processor_that_cannot_be_loaded_ends_the_worker(llava: Seer, tmp_path: Path) -> None:
+    broken = shutil.copytree(llava.path, tmp_path / "broken")
+    (broken / "processor_config.json").write_text("{}")
+    with WorkerProcess.start(ready=False, model=str(broken)) as worker:
+        worker.logged("cannot serve this model: its image processor cannot be loaded")
+        assert worker.process.wait() == 1
+
+
+async def test_two_ranks_see_the_same(llava: Seer) -> None:
+    with WorkerProcess.start(
+        stand_in=False,
+        model=str(llava.path),
+        served_model_name="llava",
+        tensor_parallel_size=2,
+        threads=2,
+        page_size=4,
+        chunked_prefill_size=8,
+    ) as worker:
+        async with openai.AsyncOpenAI(
+            base_url=f"{worker.url}/v1", api_key="none", max_retries=0
+        ) as client:
+            done = await client.chat.completions.create(
+                model="llava",
+                messages=asking(picture("chelsea.png"), WORDS),
+                max_tokens=COUNT,
+                temperature=0,
+            )
+    prompt = "USER: <image>\nthe brown fox? ASSISTANT:"
+    expected = llava.greedy(prompt, [photograph("chelsea.png")], COUNT)
+    assert done.choices[0].message.content == llava.processor.tokenizer.decode(expected)
+
+
+async def test_a_model_that_reads_text_only_says_so() -> None:
+    with WorkerProcess.start() as worker:
+        async with openai.AsyncOpenAI(
+            base_url=f"{worker.url}/v1", api_key="none", max_retries=0
+        ) as client:
+            with pytest.raises(openai.BadRequestError, match="'pando-tiny' reads text only"):
+                await client.chat.completions.create(
+                    model=MODEL_NAME, messages=asking(picture("brick.png"), WORDS)
+                )

@@ -1,0 +1,243 @@
+"""Images through scheduler, pools, cache and model: the tokens of transformers, whatever is cached,
+cut, retracted or dropped."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pando_worker.messages import LogprobsWanted, SamplingParams
+from pando_worker.runner.model_runner import TorchModelRunner
+from pando_worker.runner.threaded import ThreadedRunner
+from pando_worker.settings import WorkerSettings
+from tests.worker.scheduler.world import World
+from tests.worker.vision.checkpoints import Seer
+from tests.worker.vision.prompts import Asked, text_with
+
+PAGE_SIZE, COUNT = 4, 8
+CAT, COFFEE, ROCKET = "chelsea.png", "coffee.png", "rocket.jpg"
+
+Worlds = Callable[..., World]
+
+
+@pytest.fixture(scope="module")
+def worlds(llava: Seer) -> Iterator[Worlds]:
+    """Engines around one loaded model."""
+    runner = TorchModelRunner(
+        WorkerSettings(
+            model=str(llava.path),
+            page_size=PAGE_SIZE,
+            max_total_tokens=1024,
+            host_memory_gib=0.001,
+            threads=1,
+            cpu_kernels="off",
+        )
+    )
+    threaded = ThreadedRunner(runner)
+
+    def world(
+        *, pages: int = 256, image_tokens: int = 1000, host: bool = False, **changes: Any
+    ) -> World:
+        pools = replace(
+            runner.pools,
+            capacity_tokens=pages * PAGE_SIZE,
+            image_tokens=image_tokens,
+            host_pages=runner.pools.host_pages if host else 0,
+        )
+        overlap = changes.get("overlap_schedule", True)
+        return World(
+            page_size=PAGE_SIZE, runner=threaded if overlap else runner, pools=pools, **changes
+        )
+
+    yield world
+    threaded.close()
+
+
+@pytest.fixture(scope="module")
+def asked(llava: Seer) -> dict[str, Asked]:
+    def make(*parts: str, names: tuple[str, ...] = ()) -> Asked:
+        return Asked(llava, text_with(*parts), names)
+
+    return {
+        "text": make("the quick brown fox"),
+        "one": make("the ", " brown fox", names=(CAT,)),
+        "other": make("the ", " brown fox", names=(COFFEE,)),
+        "two": make("over ", " and ", "?", names=(CAT, ROCKET)),
+        "twice": make("", "", "lazy", names=(COFFEE, COFFEE)),
+        "last": make("the dog ", "", names=(ROCKET,)),
+    }
+
+
+NAMES = ["text", "one", "other", "two", "twice", "last"]
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    names=st.permutations(NAMES),
+    together=st.booleans(),
+    chunk=st.integers(1, 12),
+    per_step=st.sampled_from([1, 16, 40, 1000]),
+    kept=st.sampled_from([1, 16, 40, 1000]),
+    overlap=st.booleans(),
+)
+def test_tokens_are_those_of_transformers(
+    worlds: Worlds,
+    asked: dict[str, Asked],
+    names: list[str],
+    together: bool,
+    chunk: int,
+    per_step: int,
+    kept: int,
+    overlap: bool,
+) -> None:
+    """Text and images in one batch, prompts cut anywhere, whatever of images is kept."""
+    world = worlds(
+        image_tokens=kept,
+        image_tokens_per_step=per_step,
+        chunked_prefill_size=chunk * PAGE_SIZE,
+        overlap_schedule=overlap,
+    )
+    for name in names:
+        asked[name].send(world, name, COUNT)
+        if not together:
+            world.run()
+    world.run()
+    for name in NAMES:
+        assert world.tokens[name] == asked[name].greedy(COUNT), name
+
+
+def test_equal_images_share_their_pages_and_different_ones_do_not(
+    worlds: Worlds, asked: dict[str, Asked]
+) -> None:
+    world = worlds()
+    before = len(asked["one"].ids[: asked["one"].images[0].start])
+    assert asked["one"].ids == asked["other"].ids, "only the images differ"
+    asked["one"].send(world, "first", COUNT)
+    world.run()
+    asked["one"].send(world, "again", COUNT)
+    asked["other"].send(world, "other", COUNT)
+    world.run()
+    assert world.cached["first"] == 0
+    assert world.cached["again"] == (len(asked["one"].ids) - 1) // PAGE_SIZE * PAGE_SIZE
+    assert world.cached["other"] == before // PAGE_SIZE * PAGE_SIZE
+    for rid, name in {"first": "one", "again": "one", "other": "other"}.items():
+        assert world.tokens[rid] == asked[name].greedy(COUNT)
+
+
+def encoded(world: World) -> list[bytes]:
+    """Digests of the images that the tower encoded, in order."""
+    return [
+        image.digest
+        for batch in world.batches
+        if batch.images is not None
+        for image in batch.images.encode
+    ]
+
+
+def test_each_image_is_encoded_once(worlds: Worlds, asked: dict[str, Asked]) -> None:
+    """Though two requests that wait together have it, chunks cut it, and it comes twice."""
+    world = worlds(chunked_prefill_size=8)
+    for name in ("one", "two", "twice", "other"):
+        asked[name].send(world, name, COUNT)
+    world.run()
+    digests = {image.digest for name in ("two", "twice") for image in asked[name].images}
+    assert sorted(encoded(world)) == sorted(digests)
+
+
+def test_what_the_cache_holds_is_not_encoded(worlds: Worlds, asked: dict[str, Asked]) -> None:
+    """The second turn, with no embeddings kept: its prompt goes on behind the picture."""
+    world = worlds(image_tokens=1)
+    first = asked["one"]
+    first.send(world, "first", COUNT)
+    world.run()
+    asked["text"].send(world, "text", COUNT)
+    second = [*first.ids, *world.tokens["first"], 5, 6]
+    first.send(world, "second", COUNT, input_ids=second)
+    world.run()
+    assert len(encoded(world)) == 1
+    image = first.images[0]
+    assert world.cached["second"] >= image.start + image.length
+    output = [*first.greedy(COUNT), 5, 6]
+    for token in world.tokens["second"]:
+        assert token == int(first.seer.logits(first.text, first.pictures, output)[-1].argmax())
+        output.append(token)
+
+
+def test_text_alone_brings_no_image_to_its_batches(worlds: Worlds, asked: dict[str, Asked]) -> None:
+    world = worlds()
+    asked["text"].send(world, "text", COUNT)
+    world.run()
+    assert all(batch.images is None for batch in world.batches)
+
+
+@pytest.mark.parametrize("host", [False, True], ids=["", "host"])
+def test_retracted_requests_get_the_tokens_of_transformers(
+    worlds: Worlds, asked: dict[str, Asked], host: bool
+) -> None:
+    world = worlds(
+        pages=20,
+        image_tokens=1,
+        chunked_prefill_size=8,
+        new_token_ratio=0.01,
+        watermark=0,
+        host=host,
+    )
+    names = ["one", "other", "last", "text"]
+    for name in names:
+        asked[name].send(world, name, 20)
+    world.run()
+    assert world.scheduler.stats().retracted_requests_total > 0
+    assert (world.scheduler.stats().host_loaded_tokens_total > 0) is host
+    for name in names:
+        assert world.tokens[name] == asked[name].greedy(20), name
+
+
+def test_no_more_is_encoded_in_a_step_than_its_budget(
+    worlds: Worlds, asked: dict[str, Asked]
+) -> None:
+    """Each image has 16 tokens; the budget of 40 is for two of them, and 1 for one at a time."""
+    for budget, most in ((40, 2), (1, 1)):
+        world = worlds(image_tokens_per_step=budget)
+        for name in ("one", "other", "last"):
+            asked[name].send(world, name, COUNT)
+        world.run()
+        counts = [len(batch.images.encode) for batch in world.batches if batch.images]
+        assert max(counts) == most
+        assert sum(counts) == 3
+
+
+def test_penalties_and_prompt_scores_see_the_image_token(
+    worlds: Worlds, asked: dict[str, Asked]
+) -> None:
+    """As in transformers, an image's tokens are the vocabulary's image token, repeated."""
+    world, one = worlds(), asked["one"]
+    one.send(
+        world,
+        "scored",
+        COUNT,
+        logprobs=LogprobsWanted(prompt_start=0),
+        sampling=SamplingParams(max_new_tokens=COUNT, temperature=0, repetition_penalty=1.3),
+    )
+    world.run()
+    truth = one.seer.logits(one.text, one.pictures).log_softmax(-1)
+    found = world.prompt_logprobs["scored"]
+    assert len(found) == len(one.ids) - 1
+    for position, (token, score) in enumerate(zip(one.ids[1:], found, strict=True)):
+        assert score.logprob == pytest.approx(float(truth[position, token]), abs=2e-4)
+    output: list[int] = []
+    for token in world.tokens["scored"]:
+        logits = one.seer.logits(one.text, one.pictures, output)[-1].clone()
+        for seen in {*one.ids, *output}:
+            logits[seen] *= 1.3 if logits[seen] < 0 else 1 / 1.3
+        assert token == int(logits.argmax())
+        output.append(token)
+
+
+def test_a_model_that_reads_text_only_refuses_images(asked: dict[str, Asked]) -> None:
+    world = World()
+    asked["one"].send(world, "one", COUNT)
+    assert world.rejected["one"].status == 400
+    assert "reads text only" in world.rejected["one"].message

@@ -1,0 +1,96 @@
+"""Images from URL to pixel values, in the processes that do it."""
+
+import asyncio
+import os
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from pando_worker.vision import reader as reading
+from pando_worker.vision.errors import ImageError, ImagesUnavailableError
+from pando_worker.vision.reader import ImageLimits, ImageReader
+from tests.worker.vision.checkpoints import Seer
+from tests.worker.vision.photographs import data_url, encoded, path, photograph
+
+LIMITS = ImageLimits(max_bytes=10**6, max_pixels=500_000, hosts=frozenset())
+
+
+@pytest.fixture(scope="module")
+def reader(llava: Seer) -> Iterator[ImageReader]:
+    reader = ImageReader(llava.path, LIMITS, processes=1)
+    yield reader
+    reader.close()
+
+
+@pytest.mark.parametrize("name", ["astronaut.png", "chelsea.png", "rocket.jpg"])
+async def test_pixels_and_tokens_are_those_of_the_models_processor(
+    reader: ImageReader, llava: Seer, name: str
+) -> None:
+    found = await reader.read(data_url(path(name).read_bytes()))
+    expected = llava.processor(images=[photograph(name)], text=["<image>"], return_tensors="np")
+    np.testing.assert_array_equal(found.pixels, expected["pixel_values"][0])
+    assert found.token_ids == expected["input_ids"][0].tolist()
+    assert (found.first, found.length) == (0, 16)
+
+
+async def test_digest_is_of_what_is_seen(reader: ImageReader) -> None:
+    cat = photograph("chelsea.png")
+    png = encoded(cat, "PNG")
+    same = [
+        data_url(png),
+        data_url(png, "image/webp"),
+        data_url(encoded(cat, "WEBP", lossless=True)),
+    ]
+    digests = {(await reader.read(url)).digest for url in same}
+    assert len(digests) == 1
+    other = await reader.read(data_url(encoded(photograph("coffee.png"), "PNG")))
+    assert other.digest not in digests
+    assert len(other.digest) == 16
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        (data_url(b"text"), "is not an image"),
+        (data_url(path("hubble_deep_field.jpg").read_bytes()), "1000 x 872 = 872000 pixels"),
+        (data_url(bytes(10**6 + 1)), "has 1000001 bytes; this worker accepts 1000000"),
+        (data_url(bytes(2 * 10**6)), "has more than 1000000 bytes"),
+        ("http://pictures.example/", "from which this worker does not fetch"),
+    ],
+    ids=["text", "pixels", "bytes", "far more bytes", "host"],
+)
+async def test_what_is_refused_says_why(reader: ImageReader, url: str, message: str) -> None:
+    with pytest.raises(ImageError, match=message):
+        await reader.read(url)
+
+
+async def test_no_more_are_read_at_once_than_fit(
+    reader: ImageReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "MAX_READING", 2)
+    url = data_url(path("chelsea.png").read_bytes())
+    reads = [asyncio.ensure_future(reader.read(url)) for _ in range(3)]
+    done = await asyncio.gather(*reads, return_exceptions=True)
+    assert [isinstance(one, ImagesUnavailableError) for one in done] == [False, False, True]
+    assert (await reader.read(url)).length == 16  # what ended made room
+
+
+async def test_a_cancelled_read_makes_room(
+    reader: ImageReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "MAX_READING", 4)
+    url = data_url(path("astronaut.png").read_bytes())
+    reads = [asyncio.ensure_future(reader.read(url)) for _ in range(4)]
+    await asyncio.sleep(0)
+    for read in reads[1:]:
+        read.cancel()
+    done = await asyncio.gather(*reads, return_exceptions=True)
+    assert [isinstance(one, asyncio.CancelledError) for one in done] == [False, True, True, True]
+    assert (await reader.read(url)).length == 16
+
+
+async def test_a_process_that_ends_is_replaced(reader: ImageReader) -> None:
+    with pytest.raises(ImagesUnavailableError, match="ended"):
+        await reader._in_pool(os._exit, 1)
+    assert (await reader.read(data_url(path("chelsea.png").read_bytes()))).length == 16

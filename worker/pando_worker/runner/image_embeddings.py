@@ -1,0 +1,25 @@
+"""`ImageEmbeddings`: what the vision tower has made of images, while the scheduler wants it."""
+
+import torch
+from torch import Tensor
+
+from pando_worker.batch import ImageTokens
+from pando_worker.models.layers.causal_lm import Inserted
+from pando_worker.models.transformers_backend.tower import VisionTower
+from pando_worker.tensors.transfer import to_device
+
+
+class ImageEmbeddings:
+    def __init__(self, tower: VisionTower) -> None:
+        self._tower = tower
+        self._kept: dict[bytes, Tensor] = {}  # by digest, [tokens of the image, hidden_size]
+
+    def of(self, images: ImageTokens) -> Inserted:
+        """Encode and drop what a step says; returns the embeddings of its image tokens."""
+        for digest in images.drop:
+            del self._kept[digest]
+        found = self._tower.encode([image.values for image in images.encode])
+        for image, embeddings in zip(images.encode, found, strict=True):
+            self._kept[image.digest] = embeddings
+        rows = torch.cat([self._kept[part.digest][part.first : part.end] for part in images.rows])
+        return Inserted(to_device(images.tokens, rows.device), rows)

@@ -1,0 +1,114 @@
+"""An image to pixel values and prompt tokens, by the model's processor in transformers.
+
+Importing transformers' image processors imports torch, which the HTTP process does without; and a
+decoder that crashes on a malicious file must not take the streams of others with it. So this runs
+in processes of their own, each of which loads the processor once (`load`).
+"""
+
+import ctypes
+import hashlib
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from pando_worker.vision.decoding import data_of, decode
+from pando_worker.vision.errors import ImageError
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_processor: Any = None  # of this process
+
+
+@dataclass(frozen=True, slots=True)
+class Processed:
+    """An image as the model takes it.
+
+    Attributes:
+        digest: 16 bytes, of the pixel values and their shape: equal for equal images, however
+            they were sent
+        token_ids: what stands for the image in the prompt
+        first, length: which of these are replaced by the embeddings of the vision tower
+        pixels: float32, in the shape that the tower takes for one image
+    """
+
+    digest: bytes
+    token_ids: list[int]
+    first: int
+    length: int
+    pixels: NDArray[np.float32]
+
+
+def load(model_dir: Path) -> None:
+    """Prepare this process.
+
+    Raises:
+        Exception: whatever transformers raises for a processor that it cannot load.
+    """
+    global _processor
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's: the parent drains first
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _processor = make_processor(model_dir)
+
+
+def make_processor(model_dir: Path) -> Any:
+    """The model's processor, computing with Pillow and numpy: torchvision resizes differently."""
+    from transformers import AutoImageProcessor, AutoProcessor
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    processor = AutoProcessor.from_pretrained(model_dir, local_files_only=True)
+    processor.image_processor = AutoImageProcessor.from_pretrained(
+        model_dir, backend="pil", local_files_only=True
+    )
+    return processor
+
+
+def is_loaded() -> None:
+    """Runs in a process once `load` has; what the parent waits for."""
+
+
+def read_and_process(source: str | bytes, max_bytes: int, max_pixels: int) -> Processed:
+    """
+    Args:
+        source: a `data:` URL, or the bytes of a file
+
+    Raises:
+        ImageError: it is not an image, or too large.
+    """
+    data = data_of(source) if isinstance(source, str) else source
+    if len(data) > max_bytes:
+        raise ImageError(f"has {len(data)} bytes; this worker accepts {max_bytes}")
+    return processed(_processor, decode(data, max_pixels))
+
+
+def processed(processor: Any, image: Image.Image) -> Processed:
+    """
+    Raises:
+        ImageError: the processor refuses it, for instance because it is too narrow.
+    """
+    try:
+        found = processor(
+            images=[image],
+            text=[processor.image_token],
+            add_special_tokens=False,
+            return_tensors="np",
+        )
+    except ValueError as error:
+        raise ImageError(f"cannot be used: {error}") from error
+    ids = found["input_ids"][0]
+    places = np.flatnonzero(ids == processor.image_token_id)
+    first, length = int(places[0]), len(places)
+    assert places[-1] - first == length - 1, "an image's tokens stand side by side"
+    pixels = np.ascontiguousarray(found["pixel_values"][0], dtype=np.float32)
+    return Processed(_digest(pixels), ids.tolist(), first, length, pixels)
+
+
+def _digest(pixels: NDArray[np.float32]) -> bytes:
+    words = str(pixels.shape).encode()
+    return hashlib.blake2b(pixels.data, digest_size=16, key=words).digest()

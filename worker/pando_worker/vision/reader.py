@@ -1,0 +1,136 @@
+"""`ImageReader`: the images of requests, read beside the event loop and within bounds.
+
+Fetches run in threads, since they mostly wait; decoding and processing run in processes. Both are
+few, and at most `MAX_READING` images wait for them or are in them. A cancelled read leaves its
+queue, or its fetch, at once; a process completes the one image that it is at.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from pando_worker.vision.errors import ImageError, ImagesUnavailableError
+from pando_worker.vision.fetching import Fetcher
+from pando_worker.vision.processing import Processed, is_loaded, load, read_and_process
+
+log = logging.getLogger("pando.worker")
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+MAX_READING = 64
+_FETCHES = 8
+_BASE64 = 4 / 3  # characters a byte
+_HEAD = 128  # characters of a data: URL before its data
+
+
+@dataclass(frozen=True, slots=True)
+class ImageLimits:
+    max_bytes: int  # of an encoded image
+    max_pixels: int
+    hosts: frozenset[str]  # see `Fetcher`
+
+
+class ImageReader:
+    def __init__(
+        self,
+        model_dir: Path,
+        limits: ImageLimits,
+        *,
+        processes: int = 2,
+        fetcher: Fetcher | None = None,
+    ) -> None:
+        self._model_dir = model_dir
+        self._limits = limits
+        self._processes = processes
+        self._fetcher = fetcher or Fetcher(limits.hosts, limits.max_bytes)
+        self._reading = 0
+        self._threads = ThreadPoolExecutor(_FETCHES, thread_name_prefix="image-fetch")
+        self._pool = self._new_pool()
+
+    async def loaded(self) -> None:
+        """Wait until a process can read images.
+
+        Raises:
+            ImagesUnavailableError: it has logged why it cannot.
+        """
+        await self._in_pool(is_loaded)
+
+    async def read(self, url: str) -> Processed:
+        """
+        Raises:
+            ImageError: it is not an image that this worker accepts.
+            ImagesUnavailableError: too many are being read, or a process ended.
+        """
+        if self._reading >= MAX_READING:
+            raise ImagesUnavailableError(f"{self._reading} images are already being read")
+        self._reading += 1
+        try:
+            source = await self._source(url)
+            limits = self._limits
+            return await self._in_pool(
+                read_and_process, source, limits.max_bytes, limits.max_pixels
+            )
+        finally:
+            self._reading -= 1
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def _source(self, url: str) -> str | bytes:
+        """A `data:` URL as it is, which is decoded beside the event loop; or the bytes behind any
+        other."""
+        if url[:5].lower() != "data:":
+            return await self._fetched(url)
+        if len(url) > _HEAD + _BASE64 * (self._limits.max_bytes + 2):
+            raise ImageError(f"has more than {self._limits.max_bytes} bytes")
+        return url
+
+    async def _fetched(self, url: str) -> bytes:
+        cancelled = threading.Event()
+        try:
+            # The name's resolution has no time limit of its own.
+            async with asyncio.timeout(self._fetcher.timeout_s + 1):
+                return await _run(self._threads, self._fetcher.fetch, url, cancelled)
+        except TimeoutError as error:
+            raise ImageError(f"did not arrive within {self._fetcher.timeout_s:g} s") from error
+        finally:
+            cancelled.set()
+
+    async def _in_pool(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        pool = self._pool
+        try:
+            return await _run(pool, work, *args, **kwargs)
+        except BrokenProcessPool as error:
+            if self._pool is pool:
+                log.error("a process that reads images ended; others take its place")
+                self._pool = self._new_pool()
+            raise ImagesUnavailableError("a process that reads images ended") from error
+
+    def _new_pool(self) -> ProcessPoolExecutor:
+        return ProcessPoolExecutor(
+            self._processes,
+            mp_context=get_context("spawn"),
+            initializer=load,
+            initargs=(self._model_dir,),
+        )
+
+
+async def _run(pool: Executor, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """As `loop.run_in_executor`, but what is cancelled before it begins never begins."""
+    future: Future[T] = pool.submit(work, *args, **kwargs)
+    try:
+        return await asyncio.wrap_future(future)
+    except asyncio.CancelledError:
+        with suppress(RuntimeError):
+            future.cancel()
+        raise
