@@ -68,7 +68,7 @@ async def test_a_silent_replica_opens_its_breaker(valkey_url: str) -> None:
     async with (
         Replica(valkey_url, "a") as a,
         Replica(valkey_url, "b"),
-        serving(valkey_url, first_byte_timeout=0.5) as router,
+        serving(valkey_url, first_byte_timeout=1.0) as router,
     ):
         await router.ready("a", "b")
         a.answer = never

@@ -192,10 +192,10 @@ async def test_a_redis_that_is_too_slow_for_placements_is_away_until_it_is_not(
     async with (
         Replica(server.url, "a"),
         Front(server.port) as front,
-        serving(front.url, placement_timeout=0.25) as router,
+        serving(front.url, placement_timeout=0.5) as router,
     ):
         await router.ready("a")
-        front.delay_s = 0.3
+        front.delay_s = 0.6
         for number in range(4):
 
             def looked(enough: int = front.received + 5) -> bool:
