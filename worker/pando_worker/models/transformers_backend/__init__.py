@@ -9,6 +9,7 @@ Read in this order:
     rotary.py     rotary frequencies for the longest position
     head.py       the output head
     proof.py      compares our attention with the model's own before it serves
+    tower.py      the vision part of a model that sees
 
 Imports `attention`.
 """
