@@ -59,7 +59,10 @@ _FULL = (
 _LUA = "fleet/pando_fleet/lua"
 
 TARGETS = (
-    Target("worker/pando_worker/memory/radix_cache.py", _MEMORY),
+    Target(
+        "worker/pando_worker/memory/radix_cache.py",
+        (*_MEMORY, "tests/worker/scheduler/test_batching.py"),
+    ),
     Target("worker/pando_worker/memory/evictable_tree.py", _MEMORY),
     Target("worker/pando_worker/policies/eviction/lru.py", _MEMORY),
     Target("worker/pando_worker/policies/eviction/lfu.py", _MEMORY),

@@ -50,6 +50,14 @@ def test_a_full_host_forgets_what_was_used_longest_ago() -> None:
     assert world.scheduler.stats().evicted_tokens_total > 0
 
 
+def test_what_both_tiers_lost_counts_as_hot_for_as_long_as_both_together_would_hold_it() -> None:
+    world = World(pages=40, page_size=4, host_pages=80)  # three of these prompts
+    for index, number in enumerate((1, 2, 3, 4, 5, 1)):
+        world.send(f"{index}", [number] * 130, max_new_tokens=1)
+        world.run()
+    assert world.scheduler.stats().hot_evicted_tokens_total == 128  # its two whole blocks
+
+
 def test_write_through_selective_stores_what_was_hit_twice_and_nothing_else() -> None:
     world = World(pages=20, page_size=4, host_pages=40, host_write="write-through-selective")
     run_in_turn(world, [1, 1])

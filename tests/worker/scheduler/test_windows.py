@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.worker.scheduler.hash_model import expected_tokens
+from tests.worker.scheduler.hash_model import HashRunner, expected_tokens
 from tests.worker.scheduler.world import World
 
 pytestmark = pytest.mark.usefixtures("overlap")
@@ -54,6 +54,15 @@ def test_a_prompt_much_longer_than_the_window_pool_runs_in_chunks() -> None:
     assert run_checked(made) <= KEPT + CHUNK // 4
     assert made.tokens["a"] == expected(range(300), 9)
     assert [len(batch.input_ids) for batch in made.batches[:3]] == [CHUNK] * 3
+
+
+def test_a_request_whose_logits_are_not_finite_gives_back_its_window_pages() -> None:
+    runner = HashRunner(800, frozenset({95}), window=WINDOW, window_slots=4 * 12)
+    made = world(window_pages=12, runner=runner)
+    made.send("bad", [*range(20), 95], max_new_tokens=5)
+    run_checked(made)
+    assert made.rejected["bad"].status == 500
+    assert made.kv.windows and made.kv.windows.num_pinned == 0
 
 
 def test_chunks_shrink_to_the_window_pages_that_there_are() -> None:
