@@ -110,8 +110,10 @@ async def test_applying_again_changes_nothing_and_keeps_the_scalers_replicas(
 
     again = await kube.get(DEPLOYMENTS, key)
     assert again["spec"]["replicas"] == 3
-    assert again["metadata"]["generation"] == first["metadata"]["generation"]
-    assert again["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
+    for found in (first, again):
+        # Old API servers count the time of an apply that changes nothing as a change.
+        del found["metadata"]["resourceVersion"], found["metadata"]["managedFields"]
+    assert again == first
 
 
 def test_a_worker_reads_its_settings_from_its_variables(monkeypatch: pytest.MonkeyPatch) -> None:

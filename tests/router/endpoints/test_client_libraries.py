@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ from aiohttp import web
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
+from pando_fleet.records.homes import Homes
+from pando_fleet.redis.client import connect
 from pando_fleet.registry.replica import ReplicaState
 from tests.router.tenants.tenants_world import ADMIN, bearer, key_file
-from tests.router.world import Replica, RouterClient, Stream, serving
+from tests.router.world import Replica, RouterClient, Stream, serving, until
 
 MESSAGE: dict[str, Any] = {
     "id": "msg_1",
@@ -178,7 +181,12 @@ async def test_a_response_goes_on_at_the_replica_that_remembers_it_through_any_r
         serving(valkey_url, policy="round_robin") as other,
         openai_client(router) as client,
         openai_client(other) as elsewhere,
+        aclosing(connect(valkey_url)) as redis,
     ):
+
+        async def is_remembered() -> bool:  # the router writes it while the answer is relayed
+            return await Homes(redis).find("default", last) is not None
+
         for replica in (a, b, c):
             replica.answer = remembers(replica.name)
         await router.ready("a", "b", "c")
@@ -193,6 +201,7 @@ async def test_a_response_goes_on_at_the_replica_that_remembers_it_through_any_r
                 assert named
                 owner, last = named[1], named[0]
                 for turn in range(1, 4):
+                    await until(is_remembered, "the response's replica in Redis")
                     asked = elsewhere if turn % 2 else client
                     said = await asked.responses.create(
                         model="m", input="and then?", previous_response_id=last

@@ -216,7 +216,7 @@ async def test_token_ids_are_sent_only_if_requested(http: aiohttp.ClientSession)
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"n": 2}, "of one choice"),
+        ({"n": 2}, "needs exactly one choice"),
         ({"max_tokens": 2}, "leaves none of the 2"),
         ({"resume_token_ids": [10**6]}, "must be below the vocabulary's size"),
         ({"regex": "[0-9]{9}", "resume_token_ids": [70, 71]}, "does not follow the grammar"),
@@ -255,7 +255,11 @@ async def test_a_continued_message_goes_on_where_it_ends(http: aiohttp.ClientSes
         ({"role": "user", "content": "x"}, {}, "not 'assistant'"),
         ({"role": "assistant", "content": ""}, {}, "must have text"),
         ({"role": "assistant", "content": "x", "tool_calls": []}, {}, None),
-        ({"role": "assistant", "content": "x"}, {"add_generation_prompt": True}, "exclude each"),
+        (
+            {"role": "assistant", "content": "x"},
+            {"add_generation_prompt": True},
+            "mutually exclusive",
+        ),
     ],
 )
 async def test_only_an_assistants_text_can_be_continued(
