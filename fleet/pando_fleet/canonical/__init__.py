@@ -5,6 +5,14 @@ the bytes from `tools_bytes`, because a client sends the same ones with every tu
 never contains precede what they introduce (`marks`), so no content can imitate a border, and
 whatever is appended to a conversation extends its bytes. Bookkeeping of answers is left out: null
 and empty fields, ids and states of items, annotations, and marks for another engine's cache.
+
+Read in this order:
+    marks.py      the bytes that precede content, and what cannot be compared
+    plain.py      prompts without roles: texts, token ids, pairs
+    parts.py      what the bodies share: tools and contents
+    chat.py       chats, in OpenAI's form
+    messages.py   Anthropic's messages
+    responses.py  OpenAI's responses
 """
 
 from pando_fleet.canonical.chat import chat_bytes

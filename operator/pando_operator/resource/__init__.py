@@ -7,7 +7,7 @@ Read in this order:
     policy.py      the policy in it, which a decision follows
     status.py      `status`
     base.py        base classes and schema markers
-    rules.py       rules between fields, for the API server and for the operator
+    rules.py       what a rule between fields is; each part above states its own, `rules`
     parse.py       reads a pool and reports all of its errors
     check.py       checks a value against a structural schema
     structural.py  converts pydantic's schemas to structural ones

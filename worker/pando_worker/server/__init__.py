@@ -9,7 +9,7 @@ Read in this order:
     service.py        the state that all endpoints share
     images.py         places the images of a conversation in its prompt
     generation.py     turns token ids into text, for all endpoints
-    text/             tokenizer, stop strings, parsers of reasoning and tool calls
+    text/             tokenizer, output text, stop strings
     answers/          sends a generation as an HTTP answer
     engine_client.py  the pipes to the scheduler process
     process/          the process's life: start, heartbeats, watchdog, drain, end

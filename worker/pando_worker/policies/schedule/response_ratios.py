@@ -21,8 +21,8 @@ class ByResponseRatio(Generic[ReqT]):
         self._clock = clock
         self._reqs: list[ReqT] = []
         self._index: dict[ReqT, int] = {}
-        self._queued_at = np.empty(64)
-        self._work = np.empty(64)  # tokens to compute, at least 1
+        self._queued_at = np.zeros(64)
+        self._work = np.zeros(64)  # tokens to compute, at least 1
 
     def add(self, req: ReqT) -> None:
         index = len(self._reqs)
