@@ -131,7 +131,7 @@ async def test_an_answer_goes_on_from_any_of_its_tokens(
 
     # The last event completes the output, so nothing continues from there.
     await asyncio.gather(*map(resumed, range(1, len(told))))
-    assert len(told) > 5
+    assert len(told) > 2  # a busy server puts several tokens into one event
     assert said(truth)["usage"][1] == sum(map(len, told))
 
 
