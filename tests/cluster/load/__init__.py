@@ -49,7 +49,8 @@ class LoadPod:
     def stop(self) -> None:
         self.cluster.delete(f"{PODS}/{NAME}")
         self.cluster.delete(f"{CONFIG_MAPS}/{NAME}")
-        wait_until("the load pod is gone", lambda: not self.cluster.find(f"{PODS}/{NAME}"), 60)
+        # Kubernetes 1.20 may take more than a minute to clean up (kubernetes#97288).
+        wait_until("the load pod is gone", lambda: not self.cluster.find(f"{PODS}/{NAME}"), 240)
 
     def is_there(self) -> bool:
         return self.cluster.find(f"{PODS}/{NAME}") is not None
