@@ -88,13 +88,10 @@ async def test_trouble_of_one_shard_is_trouble_of_its_pools_alone(
                     assert await ask(router, name) == 200
                     asked += 1
                 assert not (await states(router)).keys() & set(well)
-                assert max(silence_s(found, name) for name in well) < FRESH_MS / 1000
+                assert max(silence_s(found, name) for name in well) < FRESH_MS / 2000
                 await asyncio.sleep(0.05)
-            # Where the machine is too busy for Redis to answer in time, a few go without.
-            shared = await router.metric(PLACED % "shared") - placed
-            fallback = await router.metric(PLACED % "fallback") - alone
-            assert shared + fallback == asked
-            assert fallback <= asked // 20
+            assert await router.metric(PLACED % "shared") == placed + asked
+            assert await router.metric(PLACED % "fallback") == alone
 
             other = found.pool_on(found.of_pool(well[0]), but=well[0])
             async with Replica(found.url, "new", model=other, pool=other):

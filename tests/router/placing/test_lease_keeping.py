@@ -24,8 +24,8 @@ from tests.router.world import Replica, RouterClient, completion, serving, until
 KEYS = PoolKeys("default")
 LEASES, PARTS, LOADS = KEYS.leases
 STREAMS = 12
-SOON_S = 15.0
-"""Half of what a lease lasts without its router; on a quiet machine it takes under 5 seconds."""
+SOON_S = 5.0
+"""A lease lasts 30 seconds without its router."""
 Start = Callable[..., RedisServer]
 
 
@@ -136,7 +136,7 @@ async def test_answers_of_placements_that_a_frozen_redis_kept_leave_no_lease(
 
 
 @pytest.mark.e2e
-async def test_places_of_a_killed_router_are_free_before_its_leases_expire(
+async def test_places_of_a_killed_router_are_free_within_five_seconds(
     valkey_server: RedisServer, valkey_url: str
 ) -> None:
     async with (
