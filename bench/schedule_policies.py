@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice, takewhile
 from pathlib import Path
-from typing import get_args
 
 import click
 import msgspec
@@ -30,12 +29,12 @@ from pando_sim.request import Request
 from pando_sim.spec import FleetSpec, RouterSpec, WorkerSpec
 from pando_sim.traces import Shape, open_trace, shaped
 from pando_sim.traces.prompts import BlockPrompt
-from pando_worker.settings import WorkerSettings
+from pando_worker.policies.schedule import SCHEDULE_POLICIES
 
 COST_MODEL = "h100-llama-3.1-8b-fp8"
 CAPACITY = 960_083  # tokens, of that model on that GPU
 CONTEXT = 131_072
-ORDERS: tuple[str, ...] = get_args(WorkerSettings.__annotations__["schedule_policy"].__args__[0])
+ORDERS = tuple(SCHEDULE_POLICIES)
 HEAD = (
     "| load | order | mean | p50 | p99 | worst | first token in 2 s | cached | requests an hour |\n"
     "|---|---|---|---|---|---|---|---|---|"
