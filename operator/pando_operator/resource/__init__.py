@@ -3,8 +3,8 @@
 Read in this order:
     pool.py        a WorkerPool as the API server gives it
     spec.py        `spec`: model, engine, pods
-    scaling.py     `spec.scaling`
-    policy.py      the policy in it, which a decision follows
+    policy.py      what a decision follows: bounds, target, behavior, schedules, budget
+    scaling.py     `spec.scaling`: such a policy, with mode, drain, warm and shadow policies
     status.py      `status`
     base.py        base classes and schema markers
     rules.py       what a rule between fields is; each part above states its own, `rules`

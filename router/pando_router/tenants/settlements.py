@@ -2,7 +2,6 @@
 
 The differences of a few milliseconds are summed for each tenant, so at most one write per tenant is
 pending.
-than there are tenants.
 """
 
 import asyncio

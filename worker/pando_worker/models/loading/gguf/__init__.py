@@ -8,7 +8,7 @@ Read in this order:
     rope.py           its rotary parameters
     tokenizer.py      the tokenizer's files
     directory.py      a model directory beside the file, written once
-    decoding.py       numbers out of its blocks
+    decoding.py       numbers out of its blocks (on a CPU most stay blocks: `schemes/blocks.py`)
     tensors.py        a tensor, decoded as it is read
     gpt_oss.py        GPT-OSS's experts, in the family's form
     read.py           all tensors, named as our families know them
