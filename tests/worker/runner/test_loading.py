@@ -1,6 +1,8 @@
 """How a model is loaded: each setting takes effect."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -127,3 +129,15 @@ def test_the_model_has_no_more_threads_than_the_quota_has_cores(
             assert torch.get_num_threads() == expected
     finally:
         torch.set_num_threads(before)
+
+
+def test_a_model_of_our_own_needs_no_transformers() -> None:
+    """It would take most of a second of every start."""
+    program = (
+        "import sys\n"
+        "from pando_worker.engine import process\n"
+        "from pando_worker.models.families import decoder\n"
+        "from pando_worker.runner import model_runner\n"
+        "sys.exit('transformers' in sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

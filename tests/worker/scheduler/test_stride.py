@@ -98,7 +98,7 @@ def image(scheduler: Scheduler) -> list[object]:
             todo += [part for pair in each.items() for part in pair]
         elif isinstance(each, (list, tuple, set, deque)):
             found.append((type(each), len(each)))
-            todo += each
+            todo += sorted(each, key=rank) if isinstance(each, set) else each
         elif type(each).__module__.startswith("pando_worker.") and not callable(each):
             numbers[id(each)] = len(numbers)
             keep.append(each)
@@ -108,6 +108,11 @@ def image(scheduler: Scheduler) -> list[object]:
         elif isinstance(each, (int, float, str, bytes, type(None))):
             found.append(each)
     return found
+
+
+def rank(member: object) -> tuple[int, ...]:
+    """A place for a member of a set: sets of objects are ordered by their addresses."""
+    return (member.place,) if isinstance(member, Req) else (hash(member),)
 
 
 def fields_of(thing: object) -> list[str]:
@@ -151,7 +156,7 @@ asked_for = st.builds(
     page_size=st.sampled_from([1, 2, 4]),
     ratio=st.sampled_from([0.05, 0.7]),
     batching=st.sampled_from(["decode-first", "prefill-first"]),
-    policy=st.sampled_from(["lpm", "hrrn", "fcfs"]),
+    policy=st.sampled_from(["lpm", "hrrn", "dfs-weight", "fcfs"]),
     radix_cache=st.booleans(),
     host_tokens=st.sampled_from([0, 64, 400]),
     host_write=st.sampled_from(["write-back", "write-through-selective"]),

@@ -1,16 +1,20 @@
 """`ImageEmbeddings`: what the vision tower has made of images, while the scheduler wants it."""
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
 from pando_worker.batch import ImageTokens
 from pando_worker.models.layers.causal_lm import Inserted
-from pando_worker.models.transformers_backend.tower import VisionTower
 from pando_worker.tensors.transfer import to_device
+
+if TYPE_CHECKING:  # transformers takes most of a second to import, and text needs none of it
+    from pando_worker.models.transformers_backend.tower import VisionTower
 
 
 class ImageEmbeddings:
-    def __init__(self, tower: VisionTower) -> None:
+    def __init__(self, tower: "VisionTower") -> None:
         self._tower = tower
         self._kept: dict[bytes, Tensor] = {}  # by digest, [tokens of the image, hidden_size]
 
