@@ -11,8 +11,9 @@ written as `-1 - row`: the last token sampled for the request in that row of the
 runner keeps these tokens on the device, so that it need not wait for the scheduler.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 Float32 = NDArray[np.float32]
+Arrays = Mapping[str, NDArray[Any]]
 
 
 @dataclass(slots=True)
@@ -92,7 +94,7 @@ class PixelValues:
 
     digest: bytes
     tokens: int
-    values: Float32  # in the shape that the tower takes for one image
+    arrays: Arrays  # of this image, by the names of the tower's arguments
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,14 +38,25 @@ class LogprobsWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     prompt_start: int | None = None
 
 
+class ImageArray(msgspec.Struct, frozen=True, array_like=True):
+    """An array of numpy."""
+
+    dtype: str  # numpy's name for it, with the order of bytes: "<f4"
+    shape: tuple[int, ...]
+    data: bytes
+
+
 class PromptImage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An image of a prompt, as the model's processor made it."""
 
-    digest: bytes  # of its pixel values: equal images have equal ones
+    digest: bytes  # of its arrays: equal images have equal ones
     start: int  # its first token in the prompt; `input_ids` has the model's image token there
     length: int  # its tokens, side by side
-    pixels: bytes  # float32, little-endian
-    shape: tuple[int, ...]
+    arrays: dict[str, ImageArray]  # by the names of the vision tower's arguments
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(len(array.data) for array in self.arrays.values())
 
 
 class FinishReason(StrEnum):

@@ -106,7 +106,7 @@ def test_encoding_an_image_is_work() -> None:
     found = batch(16)
     found.images = ImageTokens(
         drop=[],
-        encode=[PixelValues(b"digest", 576, np.zeros((3, 336, 336), np.float32))],
+        encode=[PixelValues(b"digest", 576, {"pixel_values": np.zeros((1, 3, 336, 336))})],
         tokens=np.array([15]),
         rows=[EmbeddingRows(b"digest", 0, 1)],
     )

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pando_worker.messages import Generate, PromptImage, SamplingParams
+from pando_worker.messages import Generate, ImageArray, PromptImage, SamplingParams
 from pando_worker.pools import Pools
 from pando_worker.scheduler import scheduler as scheduling
 from tests.worker.scheduler.world import World
@@ -19,8 +19,7 @@ def image(number: int, start: int, length: int) -> PromptImage:
         digest=number.to_bytes(16, "little"),
         start=start,
         length=length,
-        pixels=pixels.tobytes(),
-        shape=pixels.shape,
+        arrays={"pixel_values": ImageArray("<f4", pixels.shape, pixels.tobytes())},
     )
 
 
@@ -95,7 +94,7 @@ def test_images_that_share_a_page_are_encoded_in_one_step() -> None:
 
 def test_more_images_than_fit_in_memory_wait_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     one = image(1, 0, 4)
-    monkeypatch.setattr(scheduling, "MAX_IMAGE_BYTES", 2 * len(one.pixels))
+    monkeypatch.setattr(scheduling, "MAX_IMAGE_BYTES", 2 * one.num_bytes)
     world = seeing()
     for rid in ("first", "second", "third"):
         send(world, rid, 10, one)

@@ -7,6 +7,7 @@ from functools import cached_property
 from PIL import Image
 
 from pando_worker.messages import Generate, PromptImage, SamplingParams
+from pando_worker.server.images import sent
 from pando_worker.vision.processing import processed
 from tests.worker.scheduler.world import World
 from tests.worker.vision.checkpoints import IMAGE, Seer
@@ -38,8 +39,7 @@ class Asked:
                     digest=one.digest,
                     start=start,
                     length=one.length,
-                    pixels=one.pixels.tobytes(),
-                    shape=one.pixels.shape,
+                    arrays={name: sent(array) for name, array in one.arrays.items()},
                 )
             )
             start += one.length

@@ -22,7 +22,7 @@ class ImageEmbeddings:
         """Encode and drop what a step says; returns the embeddings of its image tokens."""
         for digest in images.drop:
             del self._kept[digest]
-        found = self._tower.encode([image.values for image in images.encode])
+        found = self._tower.encode(images.encode)
         for image, embeddings in zip(images.encode, found, strict=True):
             self._kept[image.digest] = embeddings
         rows = torch.cat([self._kept[part.digest][part.first : part.end] for part in images.rows])

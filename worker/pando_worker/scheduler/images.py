@@ -91,7 +91,7 @@ class Images:
         self.encoded_total += len(encode)
         return ImageTokens(
             drop=self._keep(used),
-            encode=[PixelValues(span.digest, span.length, span.pixels) for span in encode.values()],
+            encode=[PixelValues(span.digest, span.length, span.arrays) for span in encode.values()],
             tokens=np.concatenate(tokens),
             rows=parts,
         )
@@ -120,8 +120,11 @@ def read_images(images: Iterable[PromptImage], ids: NDArray[np.int32]) -> tuple[
     for image in images:
         token = int(ids[image.start])
         ids[image.start : image.start + image.length] = image_ids(image.digest, image.length)
-        pixels = np.frombuffer(image.pixels, dtype="<f4").reshape(image.shape)
-        spans.append(ImageSpan(image.digest, image.start, image.length, token, pixels))
+        arrays = {
+            name: np.frombuffer(array.data, dtype=array.dtype).reshape(array.shape)
+            for name, array in image.arrays.items()
+        }
+        spans.append(ImageSpan(image.digest, image.start, image.length, token, arrays))
     return tuple(spans)
 
 

@@ -20,6 +20,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pando_worker.batch import Arrays
 from pando_worker.memory.radix_cache import Tokens, TreeNode
 from pando_worker.messages import LogprobsWanted, Pooling, SamplingParams, TokenLogprob
 
@@ -68,7 +69,7 @@ class ImageSpan:
     start: int  # its first token
     length: int
     token: int  # by which the model's vocabulary knows each of its tokens
-    pixels: Float32
+    arrays: Arrays
 
     @property
     def end(self) -> int:
@@ -116,7 +117,7 @@ class Req:
 
     @property
     def image_bytes(self) -> int:
-        return sum(image.pixels.nbytes for image in self.images)
+        return sum(array.nbytes for image in self.images for array in image.arrays.values())
 
     @property
     def num_tokens(self) -> int:

@@ -64,7 +64,7 @@ from pando_worker.settings import WorkerSettings
 log = logging.getLogger("pando.worker.scheduler")
 
 MAX_IMAGE_BYTES = 2**30
-"""Of the pixel values of all requests here; further images get 503."""
+"""Of the arrays of all images here; further ones get 503."""
 
 _NO_TOKENS = SamplingParams(max_new_tokens=0)
 
@@ -256,7 +256,7 @@ class Scheduler:
             if self._images is None:
                 return 400, "this worker's model reads text only"
             held = sum(req.image_bytes for req in self._by_rid.values())
-            if held + sum(len(image.pixels) for image in images) > MAX_IMAGE_BYTES:
+            if held + sum(image.num_bytes for image in images) > MAX_IMAGE_BYTES:
                 return 503, f"requests here have {held} bytes of images already; try again later"
         if self._num_queued >= self._settings.max_queued_requests:
             return 503, f"{self._num_queued} requests are already waiting; try again later"

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pando_worker.messages import PromptImage
+from pando_worker.messages import ImageArray, PromptImage
 from pando_worker.server.errors import bad_request, unavailable
 from pando_worker.server.protocol.chat import ChatMessage, ImagePart
 from pando_worker.vision.errors import ImageError, ImagesUnavailableError
 
 if TYPE_CHECKING:  # Pillow takes time to import, and most models read text only
-    from pando_worker.vision.processing import Processed
+    from pando_worker.vision.processing import Array, Processed
     from pando_worker.vision.reader import ImageReader
 
 
@@ -104,10 +104,14 @@ def _placed(
                 digest=image.digest,
                 start=len(ids) + image.first,
                 length=image.length,
-                pixels=image.pixels.astype("<f4", copy=False).tobytes(),
-                shape=image.pixels.shape,
+                arrays={name: sent(array) for name, array in image.arrays.items()},
             )
         )
         ids += image.token_ids
         done = place + 1
     return ChatPrompt(ids + token_ids[done:], tuple(placed))
+
+
+def sent(array: "Array") -> ImageArray:
+    """An array as the scheduler gets it."""
+    return ImageArray(array.dtype.str, array.shape, array.tobytes())

@@ -20,7 +20,10 @@ from PIL import Image
 from pando_worker.vision.decoding import data_of, decode
 from pando_worker.vision.errors import ImageError
 
+Array = NDArray[np.float32] | NDArray[np.int64] | NDArray[np.bool_]
+
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_OF_TEXT = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids")
 _processor: Any = None  # of this process
 
 
@@ -29,18 +32,19 @@ class Processed:
     """An image as the model takes it.
 
     Attributes:
-        digest: 16 bytes, of the pixel values and their shape: equal for equal images, however
-            they were sent
+        digest: 16 bytes, of the arrays: equal for equal images, however they were sent
         token_ids: what stands for the image in the prompt
         first, length: which of these are replaced by the embeddings of the vision tower
-        pixels: float32, in the shape that the tower takes for one image
+        arrays: what the vision tower takes for this image, by the names of its arguments: pixel
+            values in float32, and for many models sizes or grids in int64. The first dimension of
+            each is that along which those of several images are joined.
     """
 
     digest: bytes
     token_ids: list[int]
     first: int
     length: int
-    pixels: NDArray[np.float32]
+    arrays: dict[str, Array]
 
 
 def load(model_dir: Path) -> None:
@@ -105,10 +109,21 @@ def processed(processor: Any, image: Image.Image) -> Processed:
     places = np.flatnonzero(ids == processor.image_token_id)
     first, length = int(places[0]), len(places)
     assert places[-1] - first == length - 1, "an image's tokens stand side by side"
-    pixels = np.ascontiguousarray(found["pixel_values"][0], dtype=np.float32)
-    return Processed(_digest(pixels), ids.tolist(), first, length, pixels)
+    arrays = {name: _array(found[name]) for name in sorted(found) if name not in _OF_TEXT}
+    return Processed(_digest(arrays), ids.tolist(), first, length, arrays)
 
 
-def _digest(pixels: NDArray[np.float32]) -> bytes:
-    words = str(pixels.shape).encode()
-    return hashlib.blake2b(pixels.data, digest_size=16, key=words).digest()
+def _array(values: Any) -> Array:
+    array = np.asarray(values)
+    for kind, dtype in ((np.floating, np.float32), (np.integer, np.int64)):
+        if np.issubdtype(array.dtype, kind):
+            return np.ascontiguousarray(array, dtype=dtype)
+    return np.ascontiguousarray(array, dtype=np.bool_)
+
+
+def _digest(arrays: dict[str, Array]) -> bytes:
+    digest = hashlib.blake2b(digest_size=16)
+    for name, array in arrays.items():
+        digest.update(f"{name} {array.dtype} {array.shape};".encode())
+        digest.update(array.data)
+    return digest.digest()

@@ -4,6 +4,7 @@ These are transformers' own modules, which also know how a checkpoint's names ha
 years. They are loaded with a decoder of no layers, which is then thrown away.
 """
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForImageTextToText
 
+from pando_worker.batch import PixelValues
 from pando_worker.models.config import ModelConfig
 from pando_worker.models.errors import BrokenCheckpoint, mismatch
 
@@ -35,20 +37,38 @@ class VisionTower(nn.Module):
         self._model = _loaded(config, dtype).to(device)
         hidden_size: int = self._model.config.get_text_config().hidden_size
         self.embedding_bytes = hidden_size * dtype.itemsize
+        self._arguments = inspect.signature(self._model.get_image_features).parameters
         self._dtype, self._device = dtype, device
 
     @torch.inference_mode()
-    def encode(self, images: Sequence[NDArray[np.float32]]) -> list[Tensor]:
-        """Embeddings of each image, [its tokens, hidden_size]; equal shapes run as one batch."""
-        found: dict[int, Tensor] = {}
-        for shape in dict.fromkeys(image.shape for image in images):
-            alike = [number for number, image in enumerate(images) if image.shape == shape]
-            pixels = torch.from_numpy(np.stack([images[number] for number in alike]))
-            features = self._model.get_image_features(
-                pixel_values=pixels.to(self._device, self._dtype), return_dict=True
-            ).pooler_output
-            found |= zip(alike, features, strict=True)
-        return [found[number] for number in range(len(images))]
+    def encode(self, images: Sequence[PixelValues]) -> list[Tensor]:
+        """Embeddings of each image, [its tokens, hidden_size]; those whose arrays have equal shapes
+        run as one batch."""
+        found: dict[bytes, Tensor] = {}
+        by_shapes: dict[Any, list[PixelValues]] = {}
+        for image in images:
+            shapes = tuple((name, array.shape) for name, array in image.arrays.items())
+            by_shapes.setdefault(shapes, []).append(image)
+        for alike in by_shapes.values():
+            lengths = [image.tokens for image in alike]
+            rows = self._features(alike).split(lengths)
+            found |= zip([image.digest for image in alike], rows, strict=True)
+        return [found[image.digest] for image in images]
+
+    def _features(self, images: Sequence[PixelValues]) -> Tensor:
+        """Embeddings of all images, [their tokens, hidden_size]."""
+        arrays = {
+            name: self._tensor(np.concatenate([image.arrays[name] for image in images]))
+            for name in images[0].arrays
+            if name in self._arguments
+        }
+        found = self._model.get_image_features(**arrays, return_dict=True).pooler_output
+        parts = [found] if isinstance(found, Tensor) else found
+        return torch.cat([part.flatten(0, -2) for part in parts])
+
+    def _tensor(self, array: NDArray[Any]) -> Tensor:
+        tensor = torch.from_numpy(array).to(self._device)
+        return tensor.to(self._dtype) if tensor.is_floating_point() else tensor
 
 
 def _loaded(config: ModelConfig, dtype: torch.dtype) -> Any:
