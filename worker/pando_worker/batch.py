@@ -133,7 +133,9 @@ class ForwardBatch:
     """
 
     input_ids: Int64  # [num_tokens], the rows one after the other; -1 - row if not known yet
-    positions: Int64  # [num_tokens]
+    # Rotary positions: [num_tokens], or [3, num_tokens] for time, height and width where a model
+    # gives images such positions and the step runs tokens of one.
+    positions: Int64
     out_slots: Int64  # [num_tokens], the KV slot that each token's key and value are written to
     extend_lens: Int32  # [batch], new tokens of each row
     seq_lens: Int32  # [batch], tokens in the KV cache after this step

@@ -53,6 +53,9 @@ class PromptImage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     start: int  # its first token in the prompt; `input_ids` has the model's image token there
     length: int  # its tokens, side by side
     arrays: dict[str, ImageArray]  # by the names of the vision tower's arguments
+    # Frames, rows and columns of its tokens, for a model that gives them positions in these three
+    # dimensions; their product is `length`.
+    grid: tuple[int, int, int] | None = None
 
     @property
     def num_bytes(self) -> int:

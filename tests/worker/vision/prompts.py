@@ -18,7 +18,7 @@ MOST = 20
 
 @dataclass(frozen=True)
 class Asked:
-    """A prompt with `<image>` in the place of each photograph."""
+    """A prompt with the image token in the place of each photograph."""
 
     seer: Seer
     text: str
@@ -40,6 +40,7 @@ class Asked:
                     start=start,
                     length=one.length,
                     arrays={name: sent(array) for name, array in one.arrays.items()},
+                    grid=one.grid,
                 )
             )
             start += one.length
@@ -76,5 +77,5 @@ class Asked:
         world.collect(world.scheduler.receive(Generate(**(values | changes))))  # type: ignore[arg-type]
 
 
-def text_with(*parts: str) -> str:
-    return f"{IMAGE}\n".join(parts)
+def text_with(*parts: str, image: str = IMAGE) -> str:
+    return f"{image}\n".join(parts)

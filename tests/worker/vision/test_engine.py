@@ -1,59 +1,26 @@
 """Images through scheduler, pools, cache and model: the tokens of transformers, whatever is cached,
 cut, retracted or dropped."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pando_worker.messages import LogprobsWanted, SamplingParams
-from pando_worker.runner.model_runner import TorchModelRunner
-from pando_worker.runner.threaded import ThreadedRunner
-from pando_worker.settings import WorkerSettings
 from tests.worker.scheduler.world import World
 from tests.worker.vision.checkpoints import Seer
+from tests.worker.vision.engines import PAGE_SIZE, Worlds, engines_with
 from tests.worker.vision.prompts import Asked, text_with
 
-PAGE_SIZE, COUNT = 4, 8
+COUNT = 8
 CAT, COFFEE, ROCKET = "chelsea.png", "coffee.png", "rocket.jpg"
-
-Worlds = Callable[..., World]
 
 
 @pytest.fixture(scope="module")
 def worlds(llava: Seer) -> Iterator[Worlds]:
-    """Engines around one loaded model."""
-    runner = TorchModelRunner(
-        WorkerSettings(
-            model=str(llava.path),
-            page_size=PAGE_SIZE,
-            max_total_tokens=1024,
-            host_memory_gib=0.001,
-            threads=1,
-            cpu_kernels="off",
-        )
-    )
-    threaded = ThreadedRunner(runner)
-
-    def world(
-        *, pages: int = 256, image_tokens: int = 1000, host: bool = False, **changes: Any
-    ) -> World:
-        pools = replace(
-            runner.pools,
-            capacity_tokens=pages * PAGE_SIZE,
-            image_tokens=image_tokens,
-            host_pages=runner.pools.host_pages if host else 0,
-        )
-        overlap = changes.get("overlap_schedule", True)
-        return World(
-            page_size=PAGE_SIZE, runner=threaded if overlap else runner, pools=pools, **changes
-        )
-
-    yield world
-    threaded.close()
+    with engines_with(llava) as worlds:
+        yield worlds
 
 
 @pytest.fixture(scope="module")

@@ -149,6 +149,8 @@ class CpuOps:
     def angles(
         self, positions: Tensor, frequencies: Tensor, scale: float, dtype: torch.dtype
     ) -> Angles:
+        if positions.dim() == 2:
+            return self._plain.angles(positions, frequencies, scale, dtype)
         tokens, half = len(positions), len(frequencies)
         cos, sin = torch.empty(tokens, 1, 2 * half), torch.empty(tokens, 1, 2 * half)
         self._kernels.angles(

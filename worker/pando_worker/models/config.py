@@ -13,7 +13,7 @@ import msgspec
 from pando_worker.models.base_model import saved_as_base, with_head
 from pando_worker.models.errors import BrokenCheckpoint, UnsupportedModel
 from pando_worker.models.registry import FAMILIES
-from pando_worker.models.rope import Count, rope_fields
+from pando_worker.models.rope import Count, mrope_fields, rope_fields
 from pando_worker.models.text_part import image_token, text_fields
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -25,6 +25,7 @@ ModelImpl = Literal["auto", "pando", "transformers"]
 # such a field supports only that value.
 NEUTRAL: dict[str, Any] = {
     "hidden_act": "silu",
+    "mrope": None,
     "partial_rotary_factor": 1.0,
 }
 
@@ -155,6 +156,7 @@ def _with_implied(raw: dict[str, Any], given: _Given) -> dict[str, Any]:
         **raw,
         "partial_rotary_factor": full.get("partial_rotary_factor", given.partial_rotary_factor),
         "rope": rope_fields(raw, full),
+        "mrope": mrope_fields(raw, full),
         "sliding_rope": rope_fields(raw, sliding),
     }
 

@@ -50,8 +50,12 @@ class Ops(Protocol):
     def angles(
         self, positions: Tensor, frequencies: Tensor, scale: float, dtype: torch.dtype
     ) -> Angles:
-        """Angles for `rotate`, from positions [num_tokens] and radians per position, float32 [dim /
-        2]; cosines and sines are multiplied by `scale`."""
+        """Angles for `rotate`, from positions and radians per position, float32 [dim / 2]; cosines
+        and sines are multiplied by `scale`.
+
+        Args:
+            positions: [num_tokens], or [num_tokens, dim / 2] if they differ between frequencies
+        """
         ...
 
     def rotate(self, x: Tensor, angles: Angles) -> Tensor:
@@ -80,7 +84,9 @@ class ChosenOps:
 
 def cos_sin(positions: Tensor, frequencies: Tensor, scale: float) -> tuple[Tensor, Tensor]:
     """Cosines and sines, float32 [num_tokens, 1, dim / 2] each; arguments as in `Ops.angles`."""
-    turns = positions[:, None, None] * frequencies
+    if positions.dim() == 1:
+        positions = positions[:, None]
+    turns = positions[:, None] * frequencies
     return turns.cos() * scale, turns.sin() * scale
 
 

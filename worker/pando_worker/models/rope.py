@@ -55,6 +55,28 @@ class LongRope(msgspec.Struct, frozen=True, tag_field="rope_type", tag="longrope
 Rope = DefaultRope | LinearRope | Llama3Rope | YarnRope | LongRope
 
 
+class MRope(msgspec.Struct, frozen=True):
+    """Multimodal rotary positions (Qwen2-VL, arXiv:2409.12191): a token has positions in three
+    dimensions, and each frequency turns by one of them.
+
+    Attributes:
+        sections: how many frequencies turn by time, by height and by width
+        interleaved: whether these take turns; otherwise they stand in this order
+    """
+
+    sections: tuple[Count, Count, Count]
+    interleaved: bool = False
+
+
+def mrope_fields(raw: dict[str, Any], scaling: dict[str, Any]) -> dict[str, Any] | None:
+    """The fields of an `MRope`, of which a file may leave out some; None for a model with plain
+    positions. Arguments as in `rope_fields`."""
+    given = {**raw, **scaling}
+    if (sections := given.get("mrope_section")) is None:
+        return None
+    return {"sections": sections, "interleaved": given.get("mrope_interleaved", False)}
+
+
 def rope_fields(raw: dict[str, Any], scaling: dict[str, Any]) -> dict[str, Any]:
     """The fields of a `Rope`: `scaling` with those that other fields imply.
 
@@ -71,6 +93,8 @@ def rope_fields(raw: dict[str, Any], scaling: dict[str, Any]) -> dict[str, Any]:
     fields |= {key: value for key, value in scaling.items() if value is not None}
     if original := raw.get("original_max_position_embeddings"):
         fields["original_max_position_embeddings"] = original
+    if fields["rope_type"] == "mrope":  # which `MRope` has
+        fields["rope_type"] = "default"
     if fields["rope_type"] == "su":  # the name in the first Phi-3 files
         fields["rope_type"] = "longrope"
     if fields["rope_type"] == "longrope":

@@ -16,13 +16,31 @@ class _Whole:
     Attributes:
         decoders: by their `model_type`, the architectures of its language models
         defaults: fields that its files leave out, with what transformers takes for them
-        sees: whether the vision part is served, too
+        image_token: stands for an image in prompts, unless its files have another; None if the
+            vision part is not served
     """
 
     decoders: Mapping[str, str]
     defaults: Mapping[str, Any]
-    sees: bool = False
+    image_token: int | None = None
 
+
+_QWEN_IMAGE_TOKEN = 151_655
+
+
+_QWEN2_VL = {
+    "vocab_size": 152_064,
+    "hidden_size": 8192,
+    "intermediate_size": 29_568,
+    "num_hidden_layers": 80,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 32_768,
+    "max_window_layers": 80,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 1_000_000.0,
+    "mrope_section": (16, 24, 24),
+}
 
 _WHOLES = {
     "Gemma3ForConditionalGeneration": _Whole(
@@ -52,12 +70,24 @@ _WHOLES = {
             "max_position_embeddings": 2048,
             "rope_theta": 10_000.0,
         },
-        sees=True,
+        image_token=32_000,
+    ),
+    "Qwen2VLForConditionalGeneration": _Whole(
+        decoders={"qwen2_vl_text": "Qwen2ForCausalLM"},
+        defaults={"model_type": "qwen2_vl_text", **_QWEN2_VL},
+        image_token=_QWEN_IMAGE_TOKEN,
+    ),
+    "Qwen2_5_VLForConditionalGeneration": _Whole(
+        decoders={"qwen2_5_vl_text": "Qwen2ForCausalLM"},
+        defaults={"model_type": "qwen2_5_vl_text", **_QWEN2_VL},
+        image_token=_QWEN_IMAGE_TOKEN,
     ),
 }
 
 _PREFIXES = ("language_model.model.", "model.language_model.")
 _OTHER_PARTS = (
+    "visual.",
+    "model.visual.",
     "vision_tower.",
     "multi_modal_projector.",
     "model.vision_tower.",
@@ -74,7 +104,10 @@ def text_fields(raw: dict[str, Any]) -> dict[str, Any]:
     for architecture in raw.get("architectures") or []:
         if (whole := _WHOLES.get(architecture)) is None:
             continue
-        text = {key: value for key, value in raw["text_config"].items() if value is not None}
+        # The first files of Qwen have the language model's fields among the others.
+        text = {
+            key: value for key, value in raw.get("text_config", {}).items() if value is not None
+        }
         kind = text.get("model_type", whole.defaults["model_type"])
         if kind not in whole.decoders:
             raise UnsupportedModel(
@@ -88,15 +121,14 @@ def text_fields(raw: dict[str, Any]) -> dict[str, Any]:
 def image_token(raw: dict[str, Any]) -> int | None:
     """The token that stands for an image in prompts; None for a model that reads text only."""
     for architecture in raw.get("architectures") or []:
-        if (whole := _WHOLES.get(architecture)) and whole.sees:
-            return int(raw.get("image_token_index", raw.get("image_token_id", 32_000)))
+        if (whole := _WHOLES.get(architecture)) and whole.image_token is not None:
+            given = raw.get("image_token_index", raw.get("image_token_id", whole.image_token))
+            return int(given)
     return None
 
 
 def text_tensors(tensors: Mapping[str, T]) -> dict[str, T]:
     """The language model's tensors, with the names that they have in a text-only checkpoint."""
-    if not any(name.startswith(_PREFIXES) for name in tensors):
-        return dict(tensors)
     return {
         _alone(name): tensor
         for name, tensor in tensors.items()

@@ -124,7 +124,8 @@ def read_images(images: Iterable[PromptImage], ids: NDArray[np.int32]) -> tuple[
             name: np.frombuffer(array.data, dtype=array.dtype).reshape(array.shape)
             for name, array in image.arrays.items()
         }
-        spans.append(ImageSpan(image.digest, image.start, image.length, token, arrays))
+        place = image.start, image.length
+        spans.append(ImageSpan(image.digest, *place, token, arrays, image.grid))
     return tuple(spans)
 
 

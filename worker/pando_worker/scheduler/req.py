@@ -70,10 +70,16 @@ class ImageSpan:
     length: int
     token: int  # by which the model's vocabulary knows each of its tokens
     arrays: Arrays
+    grid: tuple[int, int, int] | None = None  # as of `PromptImage`
 
     @property
     def end(self) -> int:
         return self.start + self.length
+
+    @property
+    def shift(self) -> int:
+        """What it adds to the rotary positions of all tokens behind it: at most 0."""
+        return max(self.grid[1:]) - self.length if self.grid else 0
 
 
 @dataclass(slots=True, eq=False)
@@ -118,6 +124,11 @@ class Req:
     @property
     def image_bytes(self) -> int:
         return sum(array.nbytes for image in self.images for array in image.arrays.values())
+
+    @property
+    def shift(self) -> int:
+        """What its images add to the rotary positions of all tokens behind them."""
+        return sum(image.shift for image in self.images)
 
     @property
     def num_tokens(self) -> int:

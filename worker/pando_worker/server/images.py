@@ -105,6 +105,7 @@ def _placed(
                 start=len(ids) + image.first,
                 length=image.length,
                 arrays={name: sent(array) for name, array in image.arrays.items()},
+                grid=image.grid,
             )
         )
         ids += image.token_ids

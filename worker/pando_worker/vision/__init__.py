@@ -5,6 +5,7 @@ Read in this order:
     fetching.py    http(s) URLs, from allowed hosts on public addresses only
     decoding.py    bytes to an RGB image
     processing.py  an image to pixel values and prompt tokens, in processes of their own
+    patches.py     the processor of models that see images in rows of patches
     errors.py      why an image cannot be used
 
 Imports no other room of the worker. Without torch, except in the processes of `processing.py`,

@@ -19,11 +19,13 @@ from PIL import Image
 
 from pando_worker.vision.decoding import data_of, decode
 from pando_worker.vision.errors import ImageError
+from pando_worker.vision.patches import PatchProcessor
 
 Array = NDArray[np.float32] | NDArray[np.int64] | NDArray[np.bool_]
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _OF_TEXT = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids")
+_GRIDS = "image_grid_thw"
 _processor: Any = None  # of this process
 
 
@@ -38,6 +40,8 @@ class Processed:
         arrays: what the vision tower takes for this image, by the names of its arguments: pixel
             values in float32, and for many models sizes or grids in int64. The first dimension of
             each is that along which those of several images are joined.
+        grid: frames, rows and columns of its tokens, for a model that gives them positions in these
+            three dimensions
     """
 
     digest: bytes
@@ -45,6 +49,7 @@ class Processed:
     first: int
     length: int
     arrays: dict[str, Array]
+    grid: tuple[int, int, int] | None = None
 
 
 def load(model_dir: Path) -> None:
@@ -66,10 +71,11 @@ def make_processor(model_dir: Path) -> Any:
     from transformers.utils import logging
 
     logging.set_verbosity_error()
+    images = AutoImageProcessor.from_pretrained(model_dir, backend="pil", local_files_only=True)
+    if _GRIDS in images.model_input_names:
+        return PatchProcessor(model_dir, images)
     processor = AutoProcessor.from_pretrained(model_dir, local_files_only=True)
-    processor.image_processor = AutoImageProcessor.from_pretrained(
-        model_dir, backend="pil", local_files_only=True
-    )
+    processor.image_processor = images
     return processor
 
 
@@ -110,14 +116,24 @@ def processed(processor: Any, image: Image.Image) -> Processed:
     first, length = int(places[0]), len(places)
     assert places[-1] - first == length - 1, "an image's tokens stand side by side"
     arrays = {name: _array(found[name]) for name in sorted(found) if name not in _OF_TEXT}
-    return Processed(_digest(arrays), ids.tolist(), first, length, arrays)
+    grid = _grid(arrays, processor)
+    return Processed(_digest(arrays), ids.tolist(), first, length, arrays, grid)
+
+
+def _grid(arrays: dict[str, Array], processor: Any) -> tuple[int, int, int] | None:
+    if _GRIDS not in arrays:
+        return None
+    frames, rows, columns = arrays[_GRIDS][0].tolist()  # of patches
+    merged = processor.image_processor.merge_size
+    return frames, rows // merged, columns // merged
 
 
 def _array(values: Any) -> Array:
     array = np.asarray(values)
-    for kind, dtype in ((np.floating, np.float32), (np.integer, np.int64)):
-        if np.issubdtype(array.dtype, kind):
-            return np.ascontiguousarray(array, dtype=dtype)
+    if np.issubdtype(array.dtype, np.floating):
+        return np.ascontiguousarray(array, dtype=np.float32)
+    if np.issubdtype(array.dtype, np.integer):
+        return np.ascontiguousarray(array, dtype=np.int64)
     return np.ascontiguousarray(array, dtype=np.bool_)
 
 

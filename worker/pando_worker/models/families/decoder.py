@@ -13,7 +13,7 @@ from pando_worker.models.layers.causal_lm import CausalLM
 from pando_worker.models.layers.mlp import GatedMLP
 from pando_worker.models.layers.norm import RMSNorm
 from pando_worker.models.layers.rotary import RotaryEmbedding
-from pando_worker.models.rope import Count, Positive, Rope
+from pando_worker.models.rope import Count, MRope, Positive, Rope
 
 
 class DecoderConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,6 +27,7 @@ class DecoderConfig(msgspec.Struct, frozen=True, kw_only=True):
     num_key_value_heads: Count
     head_dim: Count
     rope: Rope
+    mrope: MRope | None = None
     rms_norm_eps: Positive = 1e-6
     tie_word_embeddings: bool = False
 
@@ -94,6 +95,6 @@ def pre_norm_decoder(
         hidden_size=config.hidden_size,
         layers=[layer(index) for index in range(config.num_hidden_layers)],
         norm=norm(config.hidden_size),
-        rotaries=[RotaryEmbedding(build, config.rope, rotary_dim or config.head_dim)],
+        rotaries=[RotaryEmbedding(build, config.rope, rotary_dim or config.head_dim, config.mrope)],
         tied=config.tie_word_embeddings,
     )

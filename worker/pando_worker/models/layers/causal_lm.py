@@ -89,7 +89,8 @@ class CausalLM(nn.Module):
         """Final hidden states, normalized, [num_tokens, hidden_size].
 
         Args:
-            input_ids, positions: [num_tokens]
+            input_ids: [num_tokens]
+            positions: [num_tokens]; with M-RoPE also [3, num_tokens] for time, height and width
             attention: planned for this batch
             images: embeddings of the step's image tokens
         """

@@ -14,6 +14,7 @@ from pando_worker.models.rope import (
     LinearRope,
     Llama3Rope,
     LongRope,
+    MRope,
     Rope,
     YarnRope,
 )
@@ -44,23 +45,44 @@ class RotaryEmbedding:
 
     Args:
         rotary_dim: how many leading dimensions of a head are rotated
+        mrope: of a model whose tokens may have positions in three dimensions
 
     Raises:
-        BrokenCheckpoint: the number is odd, or does not match the scaling's factors.
+        BrokenCheckpoint: the number is odd, or does not match the scaling's factors or `mrope`.
     """
 
-    def __init__(self, build: Build, rope: Rope, rotary_dim: int) -> None:
+    def __init__(
+        self, build: Build, rope: Rope, rotary_dim: int, mrope: MRope | None = None
+    ) -> None:
         if rotary_dim % 2:
             raise BrokenCheckpoint(f"the number of rotary dimensions per head is odd: {rotary_dim}")
         frequencies, self._scale = _frequencies(rope, rotary_dim, build.context_length)
         self._frequencies = frequencies.to(build.device)  # float32, [rotary_dim / 2]
+        # The dimension by which each frequency turns, int64 [rotary_dim / 2].
+        self._dimensions = _dimensions(mrope, len(frequencies)).to(build.device) if mrope else None
         self._dtype = build.dtype
         self._ops = build.ops
 
     def rotation(self, positions: Tensor) -> Rotation:
-        """Of positions [num_tokens]."""
+        """Of positions [num_tokens], or [3, num_tokens] for time, height and width."""
+        if positions.dim() == 2:
+            assert self._dimensions is not None, "only M-RoPE has positions in three dimensions"
+            positions = positions[self._dimensions].T
         made = self._ops.angles(positions, self._frequencies, self._scale, self._dtype)
         return Rotation(made, 2 * len(self._frequencies), self._ops)
+
+
+def _dimensions(mrope: MRope, frequencies: int) -> Tensor:
+    """Which of time, height and width (0, 1, 2) turns each frequency, int64 [frequencies]."""
+    if (given := sum(mrope.sections)) != frequencies:
+        raise BrokenCheckpoint(f"mrope_section has {given} frequencies, not {frequencies}")
+    if not mrope.interleaved:
+        sections = torch.tensor(mrope.sections, device="cpu")
+        return torch.arange(3, device="cpu").repeat_interleave(sections)
+    found = torch.zeros(frequencies, dtype=torch.int64, device="cpu")
+    for dimension in (1, 2):  # time takes what these leave
+        found[dimension : 3 * mrope.sections[dimension] : 3] = dimension
+    return found
 
 
 def _frequencies(rope: Rope, dim: int, context_length: int) -> tuple[Tensor, float]:

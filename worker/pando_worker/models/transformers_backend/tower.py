@@ -51,7 +51,7 @@ class VisionTower(nn.Module):
             by_shapes.setdefault(shapes, []).append(image)
         for alike in by_shapes.values():
             lengths = [image.tokens for image in alike]
-            rows = self._features(alike).split(lengths)
+            rows = torch.split(self._features(alike), lengths)
             found |= zip([image.digest for image in alike], rows, strict=True)
         return [found[image.digest] for image in images]
 

@@ -21,6 +21,7 @@ from pando_worker.messages import Pooling
 from pando_worker.scheduler.batches.context_cost import attended
 from pando_worker.scheduler.batches.decodes import Decodes, is_penalised
 from pando_worker.scheduler.batches.page_table import PageTables
+from pando_worker.scheduler.batches.positions import positions_of
 from pando_worker.scheduler.req import Req
 
 
@@ -109,11 +110,11 @@ class Batches:
         firsts = _window_firsts(step) if windows else None
         table, window_table = self._tables.update(req_rows, -(-seq_lens // page_size), firsts)
 
-        # Token t of the batch belongs to row_of[t]; its position follows the row's cached tokens.
+        # Token t of the batch belongs to row_of[t]; its place follows the row's cached tokens.
         ends = np.cumsum(extend_lens)
         row_of = np.repeat(np.arange(len(step)), extend_lens)
-        positions = np.arange(len(row_of)) - (ends - seq_lens)[row_of]
-        pages = table[row_of, positions // page_size]
+        places = np.arange(len(row_of)) - (ends - seq_lens)[row_of]
+        pages = table[row_of, places // page_size]
 
         input_ids = np.empty(len(row_of), dtype=np.int64)
         if step.decodes:
@@ -129,8 +130,8 @@ class Batches:
         sample_rows[step.num_decodes :] = [index for index, _ in sampling]
         return ForwardBatch(
             input_ids=input_ids,
-            positions=positions,
-            out_slots=_slots(pages, positions, page_size),
+            positions=_positions(step, places, starts),
+            out_slots=_slots(pages, places, page_size),
             extend_lens=extend_lens,
             seq_lens=seq_lens.astype(np.int32),
             page_table=table,
@@ -141,9 +142,7 @@ class Batches:
             scores=_scores(rows, starts),
             pooled=_pooled(rows, step.num_decodes),
             window_table=window_table,
-            window_slots=_slots(windows.window_of[pages], positions, page_size)
-            if windows
-            else None,
+            window_slots=_slots(windows.window_of[pages], places, page_size) if windows else None,
         )
 
 
@@ -153,9 +152,29 @@ def _window_firsts(step: StepRows) -> Int64:
     return np.concatenate((step.decodes.window_first, firsts)) if step.decodes else firsts
 
 
-def _slots(pages: np.ndarray, positions: Int64, page_size: int) -> Int64:
-    slots: Int64 = pages.astype(np.int64) * page_size + positions % page_size
+def _slots(pages: np.ndarray, places: Int64, page_size: int) -> Int64:
+    slots: Int64 = pages.astype(np.int64) * page_size + places % page_size
     return slots
+
+
+def _positions(step: StepRows, places: Int64, starts: Sequence[int]) -> Int64:
+    """Rotary positions, as in `ForwardBatch`.
+
+    Args:
+        places: of the tokens in their sequences, [num_tokens]
+        starts: the first token of each of `step.rows` in the batch
+    """
+    seeing = [(row, at) for row, at in zip(step.rows, starts, strict=True) if row.req.images]
+    shift = step.decodes.shift if step.decodes else None
+    if not seeing and shift is None:
+        return places  # nearly every step
+    positions = np.tile(places, (3, 1))
+    if shift is not None:
+        positions[:, : len(shift)] += shift
+    for row, at in seeing:
+        of_row = positions_of(row.req.images, row.start, row.end)
+        positions[:, at : at + row.extend_len] = of_row
+    return positions if (positions != positions[0]).any() else positions[0]
 
 
 def _sampling(decodes: Decodes | None, reqs: Sequence[Req], input_ids: Int64) -> SamplingBatch:

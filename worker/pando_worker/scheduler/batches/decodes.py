@@ -39,6 +39,7 @@ class Decodes:
         self._sight = sight
         self._position: dict[Req, int] = {}
         self._num_penalised = 0
+        self._num_shifted = 0
         # By position; only the first len(reqs) entries count.
         self._row: Int64 = np.zeros(size, dtype=np.int64)
         self._tokens: Int64 = np.zeros(size, dtype=np.int64)  # Req.num_tokens
@@ -46,6 +47,7 @@ class Decodes:
         self._window_first: Int64 = np.zeros(size, dtype=np.int64)  # Req.window_first
         self._limit: Int64 = np.zeros(size, dtype=np.int64)  # the most tokens it may have
         self._prompt: Int64 = np.zeros(size, dtype=np.int64)
+        self._shift: Int64 = np.zeros(size, dtype=np.int64)  # Req.shift
         self._seed: Int64 = np.zeros(size, dtype=np.int64)
         self._top_k: Int64 = np.zeros(size, dtype=np.int64)
         self._temperature: Float32 = np.zeros(size, dtype=np.float32)
@@ -70,6 +72,8 @@ class Decodes:
         self._row[position] = req.row
         self._limit[position] = len(req.ids)
         self._prompt[position] = req.prompt_len
+        self._shift[position] = req.shift
+        self._num_shifted += req.shift != 0
         params = req.sampling
         self._seed[position] = params.seed
         self._temperature[position] = params.temperature
@@ -93,6 +97,7 @@ class Decodes:
         self.edited.pop(req, None)
         self.constrained.pop(req, None)
         self._num_penalised -= is_penalised(req.sampling)
+        self._num_shifted -= req.shift != 0
         last = self.reqs.pop()
         if last is not req:
             self.reqs[position] = last
@@ -181,6 +186,11 @@ class Decodes:
     @property
     def num_tokens(self) -> Int64:
         return self._tokens[: len(self.reqs)].copy()
+
+    @property
+    def shift(self) -> Int64 | None:
+        """What their images add to their rotary positions; None if nothing to any."""
+        return self._shift[: len(self.reqs)].copy() if self._num_shifted else None
 
     @property
     def window_first(self) -> Int64:

@@ -1,0 +1,52 @@
+"""Engines around a loaded model that sees."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from pando_worker.runner.model_runner import TorchModelRunner
+from pando_worker.runner.threaded import ThreadedRunner
+from pando_worker.settings import WorkerSettings
+from tests.worker.scheduler.world import World
+from tests.worker.vision.checkpoints import Seer
+
+PAGE_SIZE = 4
+
+Worlds = Callable[..., World]
+
+
+@contextmanager
+def engines_with(seer: Seer, **settings: Any) -> Iterator[Worlds]:
+    """Makes engines that share one loaded model."""
+    runner = TorchModelRunner(
+        WorkerSettings.model_validate(
+            {
+                "model": str(seer.path),
+                "page_size": PAGE_SIZE,
+                "max_total_tokens": 1024,
+                "host_memory_gib": 0.001,
+                "threads": 1,
+                "cpu_kernels": "off",
+                **settings,
+            }
+        )
+    )
+    threaded = ThreadedRunner(runner)
+
+    def world(
+        *, pages: int = 256, image_tokens: int = 1000, host: bool = False, **changes: Any
+    ) -> World:
+        pools = replace(
+            runner.pools,
+            capacity_tokens=pages * PAGE_SIZE,
+            image_tokens=image_tokens,
+            host_pages=runner.pools.host_pages if host else 0,
+        )
+        overlap = changes.get("overlap_schedule", True)
+        return World(
+            page_size=PAGE_SIZE, runner=threaded if overlap else runner, pools=pools, **changes
+        )
+
+    yield world
+    threaded.close()

@@ -1,0 +1,144 @@
+"""Tiny models of Qwen's families that see, with random weights, as transformers runs them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+from transformers import (
+    AutoModelForImageTextToText,
+    PreTrainedTokenizerFast,
+    Qwen2_5_VLConfig,
+    Qwen2_5_VLForConditionalGeneration,
+    Qwen2VLConfig,
+    Qwen2VLForConditionalGeneration,
+)
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+from pando_worker.vision.processing import make_processor
+from tests.worker.server.text.tokenizers_for_tests import SPECIAL, byte_level
+from tests.worker.vision.checkpoints import Seer
+
+IMAGE = "<|image_pad|>"
+PATCH, MERGED = 4, 2
+MOST_TOKENS = 26  # of an image
+
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
+    "{% if message['content'] is string %}{{ message['content'] }}{% else %}"
+    "{% for part in message['content'] %}"
+    "{% if part['type'] == 'image' or 'image_url' in part %}"
+    "<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ part['text'] }}{% endif %}"
+    "{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+_TEXT = {
+    "hidden_size": 64,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 1024,
+    # Few turns between neighbours would hide wrong positions.
+    "rope_parameters": {
+        "rope_type": "default",
+        "rope_theta": 100.0,
+        "mrope_section": [2, 3, 3],
+    },
+}
+_VISION = {
+    "depth": 3,
+    "num_heads": 2,
+    "patch_size": PATCH,
+    "spatial_merge_size": MERGED,
+    "temporal_patch_size": 2,
+}
+
+
+def _qwen2(text: dict[str, Any], **fields: Any) -> Any:
+    vision = _VISION | {"embed_dim": 32, "mlp_ratio": 2, "hidden_size": text["hidden_size"]}
+    config = Qwen2VLConfig(text_config=text, vision_config=vision, **fields)
+    return Qwen2VLForConditionalGeneration(config)
+
+
+def _qwen2_5(text: dict[str, Any], **fields: Any) -> Any:
+    vision = _VISION | {
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "out_hidden_size": text["hidden_size"],
+        "window_size": 2 * PATCH * MERGED,
+        "fullatt_block_indexes": [1],
+    }
+    config = Qwen2_5_VLConfig(text_config=text, vision_config=vision, **fields)
+    return Qwen2_5_VLForConditionalGeneration(config)
+
+
+FAMILIES: dict[str, Callable[..., Any]] = {"qwen2-vl": _qwen2, "qwen2.5-vl": _qwen2_5}
+
+
+def save_qwen(path: Path, family: str, *, seed: int = 0, **text: Any) -> Path:
+    """A model of the family with at most `MOST_TOKENS` tokens an image."""
+    tokenizer = byte_level()
+    names = ["<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", IMAGE]
+    tokenizer.add_special_tokens(names)
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="</s>", unk_token="<unk>")
+    fast.chat_template = CHAT_TEMPLATE
+    token = (PATCH * MERGED) ** 2  # pixels
+    images = Qwen2VLImageProcessorPil(
+        patch_size=PATCH,
+        merge_size=MERGED,
+        size={"shortest_edge": 4 * token, "longest_edge": MOST_TOKENS * token},
+    )
+    image_token = fast.convert_tokens_to_ids(IMAGE)
+    torch.manual_seed(seed)
+    model = FAMILIES[family](
+        {**_TEXT, "vocab_size": len(fast), **text},
+        image_token_id=image_token,
+        video_token_id=len(fast),
+        tie_word_embeddings=text.get("tie_word_embeddings", False),
+    )
+    with torch.no_grad():
+        for parameter in model.parameters():
+            # Biases start as zeros and norms as ones: make all of them count.
+            offset = 1.0 if (parameter == 1).all() else 0.0
+            parameter.normal_(std=0.25).add_(offset)
+        # No output has the image token, or one that ends it.
+        model.lm_head.weight[[image_token, *range(len(SPECIAL))]] = 0
+    model.save_pretrained(path)
+    fast.save_pretrained(path)
+    images.save_pretrained(path)
+    return path
+
+
+@dataclass(frozen=True)
+class QwenSeer(Seer):
+    """A model whose image tokens have positions in three dimensions."""
+
+    image = IMAGE
+
+    @cached_property
+    def model(self) -> Any:
+        return AutoModelForImageTextToText.from_pretrained(self.path, dtype=torch.float32).eval()
+
+    @cached_property
+    def processor(self) -> Any:
+        return make_processor(self.path)
+
+    def logits(
+        self, text: str, images: Sequence[Image.Image], output: Sequence[int] = ()
+    ) -> Tensor:
+        inputs = self.processor(
+            text=[text], images=list(images), add_special_tokens=False, return_tensors="pt"
+        )
+        ids = torch.cat((inputs["input_ids"], torch.tensor([list(output)]).long()), dim=1)
+        arrays = {name: inputs[name] for name in inputs if "pixel" in name or "grid" in name}
+        if arrays:
+            arrays["mm_token_type_ids"] = (ids == self.processor.image_token_id).int()
+        with torch.inference_mode():
+            found: Tensor = self.model(input_ids=ids, use_cache=False, **arrays).logits[0]
+        return found

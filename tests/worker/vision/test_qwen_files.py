@@ -1,0 +1,90 @@
+"""Checkpoints of Qwen-VL as their publisher wrote them, where transformers writes another form."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
+
+from pando_worker.models.config import family_config, read_config
+from pando_worker.models.errors import BrokenCheckpoint
+from pando_worker.models.families import qwen2
+from pando_worker.models.loading.loader import build_model
+from tests.worker.model.paged import CPU
+from tests.worker.vision.engines import engines_with
+from tests.worker.vision.prompts import Asked, text_with
+from tests.worker.vision.qwen import IMAGE, QwenSeer, save_qwen
+
+QWEN2_5_VL_7B: dict[str, Any] = {  # all fields of the file's language model
+    "architectures": ["Qwen2_5_VLForConditionalGeneration"],
+    "model_type": "qwen2_5_vl",
+    "hidden_size": 3584,
+    "intermediate_size": 18944,
+    "max_position_embeddings": 128000,
+    "max_window_layers": 28,
+    "num_attention_heads": 28,
+    "num_hidden_layers": 28,
+    "num_key_value_heads": 4,
+    "rms_norm_eps": 1e-06,
+    "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]},
+    "rope_theta": 1000000.0,
+    "sliding_window": 32768,
+    "tie_word_embeddings": False,
+    "use_sliding_window": False,
+    "vision_config": {"model_type": "qwen2_5_vl", "depth": 1},
+    "vocab_size": 152064,
+}
+
+
+def test_fields_beside_those_of_the_vision_part_are_read(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(QWEN2_5_VL_7B))
+    config = read_config(tmp_path)
+    assert config.image_token == 151_655
+    model = build_model(config, torch.bfloat16, CPU)
+    with torch.device("meta"):
+        whole = Qwen2_5_VLForConditionalGeneration(Qwen2_5_VLConfig(**QWEN2_5_VL_7B))
+    theirs = [*whole.model.language_model.parameters(), *whole.lm_head.parameters()]
+    assert sum(p.numel() for p in model.parameters()) == sum(p.numel() for p in theirs)
+    ours = family_config(config, qwen2.Config)
+    assert ours.mrope is not None
+    assert msgspec.to_builtins(ours.rope) | {"mrope_section": [*ours.mrope.sections]} == (
+        {"mrope_section": [16, 24, 24]}
+        | {
+            name: value
+            for name, value in whole.config.text_config.rope_parameters.items()
+            if name != "type"
+        }
+    )
+    assert not ours.mrope.interleaved
+
+
+def test_tensors_with_their_first_names_are_found(tmp_path: Path) -> None:
+    """And a head that is the embedding."""
+    seer = QwenSeer(save_qwen(tmp_path, "qwen2-vl", tie_word_embeddings=True))
+    asked = Asked(seer, text_with("the ", " fox", image=IMAGE), ("chelsea.png",))
+    expected = asked.greedy(5)
+    file = tmp_path / "model.safetensors"
+    tensors = load_file(file)
+    renamed = {
+        name.replace("model.language_model.", "model.").replace("model.visual.", "visual."): tensor
+        for name, tensor in tensors.items()
+    }
+    assert any(name.startswith("visual.") for name in renamed)
+    assert "model.embed_tokens.weight" in renamed
+    save_file(renamed, file, metadata={"format": "pt"})
+    with engines_with(seer) as worlds:
+        world = worlds()
+        asked.send(world, "one", 5)
+        world.run()
+    assert world.tokens["one"] == expected
+
+
+def test_sections_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    fields = QWEN2_5_VL_7B | {"rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 20]}}
+    (tmp_path / "config.json").write_text(json.dumps(fields))
+    with pytest.raises(BrokenCheckpoint, match="mrope_section has 60 frequencies, not 64"):
+        build_model(read_config(tmp_path), torch.bfloat16, CPU)

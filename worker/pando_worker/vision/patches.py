@@ -1,0 +1,47 @@
+"""`PatchProcessor`: the processor of models that see images at their own size, in rows of patches.
+
+These are Qwen2-VL and its successors. Transformers' own class for them also has a part for videos,
+which imports torchvision; its part for images needs Pillow and numpy only.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+_IMAGE_TOKEN = "<|image_pad|>"  # unless the tokenizer has another
+
+
+class PatchProcessor:
+    """Has what is used here of transformers' processors."""
+
+    def __init__(self, model_dir: Path, image_processor: Any) -> None:
+        from transformers import AutoTokenizer
+
+        self.image_processor = image_processor
+        self.tokenizer = AutoTokenizer.from_pretrained(model_dir, local_files_only=True)
+        self.image_token: str = getattr(self.tokenizer, "image_token", _IMAGE_TOKEN)
+        self.image_token_id: int = self.tokenizer.convert_tokens_to_ids(self.image_token)
+
+    def __call__(
+        self, *, images: Sequence[Image.Image], text: Sequence[str], **options: Any
+    ) -> dict[str, Any]:
+        """
+        Args:
+            text: one, with a token in the place of each image; it gets one for each square of
+                patches, which the tower merges
+            options: of the tokenizer, among them `return_tensors`
+        """
+        (prompt,) = text
+        found = {}
+        if images:
+            kind = options.get("return_tensors", "np")
+            found = dict(self.image_processor(images=list(images), return_tensors=kind))
+            first, *rest = prompt.split(self.image_token)
+            patches = [int(np.prod(grid.tolist())) for grid in found["image_grid_thw"]]
+            square = self.image_processor.merge_size**2
+            parts = zip(patches, rest, strict=True)
+            prompt = first + "".join(self.image_token * (n // square) + part for n, part in parts)
+        return {**self.tokenizer([prompt], **options), **found}
