@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from pando_worker.rates import Rate
 from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.runner.threaded import ThreadedRunner
 from pando_worker.settings import WorkerSettings
@@ -42,6 +43,7 @@ def engines_with(seer: Seer, **settings: Any) -> Iterator[Worlds]:
             capacity_tokens=pages * PAGE_SIZE,
             image_tokens=image_tokens,
             host_pages=runner.pools.host_pages if host else 0,
+            copy_rate=Rate(),  # unknown, so that copies are never too slow
         )
         overlap = changes.get("overlap_schedule", True)
         return World(

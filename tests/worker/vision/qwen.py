@@ -16,6 +16,8 @@ from transformers import (
     Qwen2_5_VLForConditionalGeneration,
     Qwen2VLConfig,
     Qwen2VLForConditionalGeneration,
+    Qwen3VLConfig,
+    Qwen3VLForConditionalGeneration,
 )
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
@@ -78,7 +80,26 @@ def _qwen2_5(text: dict[str, Any], **fields: Any) -> Any:
     return Qwen2_5_VLForConditionalGeneration(config)
 
 
-FAMILIES: dict[str, Callable[..., Any]] = {"qwen2-vl": _qwen2, "qwen2.5-vl": _qwen2_5}
+def _qwen3(text: dict[str, Any], **fields: Any) -> Any:
+    """With features for the first two of its three layers."""
+    vision = _VISION | {
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "out_hidden_size": text["hidden_size"],
+        "num_position_embeddings": 36,
+        "deepstack_visual_indexes": [0, 1],
+    }
+    rope = text["rope_parameters"] | {"mrope_section": [4, 2, 2], "mrope_interleaved": True}
+    text |= {"rope_parameters": rope, "num_hidden_layers": 3, "head_dim": 16}
+    config = Qwen3VLConfig(text_config=text, vision_config=vision, **fields)
+    return Qwen3VLForConditionalGeneration(config)
+
+
+FAMILIES: dict[str, Callable[..., Any]] = {
+    "qwen2-vl": _qwen2,
+    "qwen2.5-vl": _qwen2_5,
+    "qwen3-vl": _qwen3,
+}
 
 
 def save_qwen(path: Path, family: str, *, seed: int = 0, **text: Any) -> Path:

@@ -8,14 +8,24 @@ import msgspec
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
+from transformers import (
+    Qwen2_5_VLConfig,
+    Qwen2_5_VLForConditionalGeneration,
+    Qwen3VLConfig,
+    Qwen3VLForConditionalGeneration,
+)
 
+from pando_worker.batch import PixelValues
 from pando_worker.models.config import family_config, read_config
 from pando_worker.models.errors import BrokenCheckpoint
-from pando_worker.models.families import qwen2
+from pando_worker.models.families import qwen2, qwen3
 from pando_worker.models.loading.loader import build_model
+from pando_worker.models.rope import DefaultRope, MRope
+from pando_worker.models.transformers_backend.tower import VisionTower
+from pando_worker.vision.processing import processed
 from tests.worker.model.paged import CPU
 from tests.worker.vision.engines import engines_with
+from tests.worker.vision.photographs import photograph
 from tests.worker.vision.prompts import Asked, text_with
 from tests.worker.vision.qwen import IMAGE, QwenSeer, save_qwen
 
@@ -40,6 +50,49 @@ QWEN2_5_VL_7B: dict[str, Any] = {  # all fields of the file's language model
 }
 
 
+QWEN3_VL_8B: dict[str, Any] = {
+    "architectures": ["Qwen3VLForConditionalGeneration"],
+    "image_token_id": 151655,
+    "model_type": "qwen3_vl",
+    "text_config": {
+        "attention_bias": False,
+        "head_dim": 128,
+        "hidden_act": "silu",
+        "hidden_size": 4096,
+        "intermediate_size": 12288,
+        "max_position_embeddings": 262144,
+        "model_type": "qwen3_vl_text",
+        "num_attention_heads": 32,
+        "num_hidden_layers": 36,
+        "num_key_value_heads": 8,
+        "rms_norm_eps": 1e-06,
+        "rope_scaling": {
+            "mrope_interleaved": True,
+            "mrope_section": [24, 20, 20],
+            "rope_type": "default",
+        },
+        "rope_theta": 5000000,
+        "vocab_size": 151936,
+    },
+    "tie_word_embeddings": False,
+    "vision_config": {"model_type": "qwen3_vl", "depth": 1, "deepstack_visual_indexes": [0]},
+}
+
+
+def test_fields_of_qwen3_vl_are_read(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(QWEN3_VL_8B))
+    config = read_config(tmp_path)
+    assert (config.image_token, config.max_position_embeddings) == (151_655, 262_144)
+    model = build_model(config, torch.bfloat16, CPU)
+    with torch.device("meta"):
+        whole = Qwen3VLForConditionalGeneration(Qwen3VLConfig(**QWEN3_VL_8B))
+    theirs = [*whole.model.language_model.parameters(), *whole.lm_head.parameters()]
+    assert sum(p.numel() for p in model.parameters()) == sum(p.numel() for p in theirs)
+    ours = family_config(config, qwen3.Config)
+    assert ours.mrope == MRope((24, 20, 20), interleaved=True)
+    assert ours.rope == DefaultRope(rope_theta=5_000_000)
+
+
 def test_fields_beside_those_of_the_vision_part_are_read(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(QWEN2_5_VL_7B))
     config = read_config(tmp_path)
@@ -60,6 +113,23 @@ def test_fields_beside_those_of_the_vision_part_are_read(tmp_path: Path) -> None
         }
     )
     assert not ours.mrope.interleaved
+
+
+def test_features_for_deeper_layers_are_kept_and_counted(tmp_path: Path) -> None:
+    """Two of them beside each embedding."""
+    seer = QwenSeer(save_qwen(tmp_path, "qwen3-vl"))
+    tower = VisionTower(read_config(tmp_path), torch.float32, CPU)
+    image = processed(seer.processor, photograph("chelsea.png"))
+    (found,) = tower.encode([PixelValues(image.digest, image.length, image.arrays)])
+    assert found.nbytes == image.length * tower.embedding_bytes
+    assert tower.embedding_bytes == 3 * 64 * 4
+    with torch.inference_mode():
+        expected = seer.model.get_image_features(
+            **{name: torch.from_numpy(array) for name, array in image.arrays.items()}
+        )
+    levels = (expected.pooler_output, *expected.deepstack_features)
+    for ours, (theirs,) in zip(torch.split(found, 64, dim=-1), levels, strict=True):
+        torch.testing.assert_close(ours, theirs)
 
 
 def test_tensors_with_their_first_names_are_found(tmp_path: Path) -> None:

@@ -82,6 +82,24 @@ _WHOLES = {
         defaults={"model_type": "qwen2_5_vl_text", **_QWEN2_VL},
         image_token=_QWEN_IMAGE_TOKEN,
     ),
+    "Qwen3VLForConditionalGeneration": _Whole(
+        decoders={"qwen3_vl_text": "Qwen3ForCausalLM"},
+        defaults={
+            "model_type": "qwen3_vl_text",
+            "vocab_size": 151_936,
+            "hidden_size": 4096,
+            "intermediate_size": 22_016,
+            "num_hidden_layers": 32,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 32,
+            "head_dim": 128,
+            "max_position_embeddings": 128_000,
+            "rope_theta": 500_000.0,
+            "mrope_section": (24, 20, 20),
+            "mrope_interleaved": True,
+        },
+        image_token=_QWEN_IMAGE_TOKEN,
+    ),
 }
 
 _PREFIXES = ("language_model.model.", "model.language_model.")

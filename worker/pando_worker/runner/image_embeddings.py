@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # transformers takes most of a second to import, and text nee
 class ImageEmbeddings:
     def __init__(self, tower: "VisionTower") -> None:
         self._tower = tower
-        self._kept: dict[bytes, Tensor] = {}  # by digest, [tokens of the image, hidden_size]
+        self._kept: dict[bytes, Tensor] = {}  # by digest, as the tower makes them
 
     def of(self, images: ImageTokens) -> Inserted:
         """Encode and drop what a step says; returns the embeddings of its image tokens."""
@@ -26,4 +26,5 @@ class ImageEmbeddings:
         for image, embeddings in zip(images.encode, found, strict=True):
             self._kept[image.digest] = embeddings
         rows = torch.cat([self._kept[part.digest][part.first : part.end] for part in images.rows])
-        return Inserted(to_device(images.tokens, rows.device), rows)
+        first, *deeper = torch.split(rows, self._tower.hidden_size, dim=-1)
+        return Inserted(to_device(images.tokens, rows.device), first, tuple(deeper))

@@ -19,10 +19,18 @@ from pando_worker.models.layers.vocabulary import VocabularyTable
 
 
 class Inserted(NamedTuple):
-    """Embeddings that replace those of some tokens: images'."""
+    """What a vision tower has made for some tokens.
 
-    tokens: Tensor  # int64 [n], which of the step's tokens
-    rows: Tensor  # [n, hidden_size], as the decoder's first layer takes them
+    Attributes:
+        tokens: which of the step's, int64 [n]
+        rows: their embeddings, [n, hidden_size], as the decoder's first layer takes them
+        deeper: added behind each of the first layers, [n, hidden_size] (DeepStack,
+            arXiv:2406.04334)
+    """
+
+    tokens: Tensor
+    rows: Tensor
+    deeper: tuple[Tensor, ...] = ()
 
 
 class Decoder(nn.Module):
@@ -101,8 +109,10 @@ class CausalLM(nn.Module):
         if images is not None:
             x = x.index_copy(0, images.tokens, images.rows)
         added: Tensor | None = None
-        for layer in self.model.layers:
+        for index, layer in enumerate(self.model.layers):
             x, added = layer(x, added, rotations, attention)
+            if images is not None and index < len(images.deeper):
+                x = x.index_add(0, images.tokens, images.deeper[index])
         _, out = self.model.norm.after_sum(x, added)
         return out
 

@@ -25,6 +25,7 @@ _DECODER = ("model.language_model.", "lm_head.")
 class VisionTower(nn.Module):
     """
     Attributes:
+        hidden_size: of the decoder
         embedding_bytes: of one image token
     """
 
@@ -35,15 +36,21 @@ class VisionTower(nn.Module):
         """
         super().__init__()
         self._model = _loaded(config, dtype).to(device)
-        hidden_size: int = self._model.config.get_text_config().hidden_size
-        self.embedding_bytes = hidden_size * dtype.itemsize
+        vision = self._model.config.vision_config
+        levels = 1 + len(getattr(vision, "deepstack_visual_indexes", ()))
+        self.hidden_size: int = self._model.config.get_text_config().hidden_size
+        self.embedding_bytes = levels * self.hidden_size * dtype.itemsize
         self._arguments = inspect.signature(self._model.get_image_features).parameters
         self._dtype, self._device = dtype, device
 
     @torch.inference_mode()
     def encode(self, images: Sequence[PixelValues]) -> list[Tensor]:
         """Embeddings of each image, [its tokens, hidden_size]; those whose arrays have equal shapes
-        run as one batch."""
+        run as one batch.
+
+        In a model with features for deeper layers these stand beside the embeddings: [its tokens,
+        (1 + these layers) * hidden_size].
+        """
         found: dict[bytes, Tensor] = {}
         by_shapes: dict[Any, list[PixelValues]] = {}
         for image in images:
@@ -56,19 +63,25 @@ class VisionTower(nn.Module):
         return [found[image.digest] for image in images]
 
     def _features(self, images: Sequence[PixelValues]) -> Tensor:
-        """Embeddings of all images, [their tokens, hidden_size]."""
+        """Embeddings of all images, [their tokens, ...]."""
         arrays = {
             name: self._tensor(np.concatenate([image.arrays[name] for image in images]))
             for name in images[0].arrays
             if name in self._arguments
         }
-        found = self._model.get_image_features(**arrays, return_dict=True).pooler_output
-        parts = [found] if isinstance(found, Tensor) else found
-        return torch.cat([part.flatten(0, -2) for part in parts])
+        found = self._model.get_image_features(**arrays, return_dict=True)
+        levels = [found.pooler_output, *getattr(found, "deepstack_features", ())]
+        return torch.cat([_joined(level) for level in levels], dim=-1)
 
     def _tensor(self, array: NDArray[Any]) -> Tensor:
         tensor = torch.from_numpy(array).to(self._device)
         return tensor.to(self._dtype) if tensor.is_floating_point() else tensor
+
+
+def _joined(found: Tensor | Sequence[Tensor]) -> Tensor:
+    """Features of several images, together or apart: [all tokens, hidden_size]."""
+    parts = [found] if isinstance(found, Tensor) else found
+    return torch.cat([part.flatten(0, -2) for part in parts])
 
 
 def _loaded(config: ModelConfig, dtype: torch.dtype) -> Any:
