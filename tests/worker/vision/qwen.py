@@ -104,17 +104,13 @@ FAMILIES: dict[str, Callable[..., Any]] = {
 
 def save_qwen(path: Path, family: str, *, seed: int = 0, **text: Any) -> Path:
     """A model of the family with at most `MOST_TOKENS` tokens an image."""
-    tokenizer = byte_level()
-    names = ["<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", IMAGE]
-    tokenizer.add_special_tokens(names)
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="</s>", unk_token="<unk>")
-    fast.chat_template = CHAT_TEMPLATE
     token = (PATCH * MERGED) ** 2  # pixels
     images = Qwen2VLImageProcessorPil(
         patch_size=PATCH,
         merge_size=MERGED,
         size={"shortest_edge": 4 * token, "longest_edge": MOST_TOKENS * token},
     )
+    fast = save_processor(path, images)
     image_token = fast.convert_tokens_to_ids(IMAGE)
     torch.manual_seed(seed)
     model = FAMILIES[family](
@@ -131,9 +127,28 @@ def save_qwen(path: Path, family: str, *, seed: int = 0, **text: Any) -> Path:
         # No output has the image token, or one that ends it.
         model.lm_head.weight[[image_token, *range(len(SPECIAL))]] = 0
     model.save_pretrained(path)
+    return path
+
+
+def save_processor(path: Path, images: Any, **tokens: str) -> PreTrainedTokenizerFast:
+    """An image processor, and a tokenizer, which is returned.
+
+    Args:
+        tokens: special ones by their names
+    """
+    tokenizer = byte_level()
+    names = ["<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", IMAGE]
+    tokenizer.add_special_tokens([*names, *tokens.values()])
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token="</s>",
+        unk_token="<unk>",
+        extra_special_tokens=tokens,
+    )
+    fast.chat_template = CHAT_TEMPLATE
     fast.save_pretrained(path)
     images.save_pretrained(path)
-    return path
+    return fast
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,10 @@ class Sight:
         return _placed(token_ids, places, await self._read(parts))
 
     async def _read(self, parts: Sequence[tuple[str, ImagePart]]) -> "list[Processed]":
-        reads = [self.reader.read(part.image_url.url) for _, part in parts]
+        reads = [
+            self.reader.read(part.image_url.url, small=part.image_url.detail == "low")
+            for _, part in parts
+        ]
         found = await asyncio.gather(*reads, return_exceptions=True)
         images = []
         for (param, _), image in zip(parts, found, strict=True):

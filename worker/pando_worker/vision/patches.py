@@ -26,10 +26,16 @@ class PatchProcessor:
         self.image_token_id: int = self.tokenizer.convert_tokens_to_ids(self.image_token)
 
     def __call__(
-        self, *, images: Sequence[Image.Image], text: Sequence[str], **options: Any
+        self,
+        *,
+        images: Sequence[Image.Image],
+        text: Sequence[str],
+        most_pixels: int | None = None,
+        **options: Any,
     ) -> dict[str, Any]:
         """
         Args:
+            most_pixels: of an image, if its processor would allow more
             text: one, with a token in the place of each image; it gets one for each square of
                 patches, which the tower merges
             options: of the tokenizer, among them `return_tensors`
@@ -38,10 +44,19 @@ class PatchProcessor:
         found = {}
         if images:
             kind = options.get("return_tensors", "np")
-            found = dict(self.image_processor(images=list(images), return_tensors=kind))
+            size = self._size(most_pixels)
+            found = dict(self.image_processor(images=list(images), return_tensors=kind, size=size))
             first, *rest = prompt.split(self.image_token)
             patches = [int(np.prod(grid.tolist())) for grid in found["image_grid_thw"]]
             square = self.image_processor.merge_size**2
             parts = zip(patches, rest, strict=True)
             prompt = first + "".join(self.image_token * (n // square) + part for n, part in parts)
         return {**self.tokenizer([prompt], **options), **found}
+
+    def _size(self, most_pixels: int | None) -> dict[str, int]:
+        """The bounds of an image's pixels, by the names of transformers."""
+        size = self.image_processor.size
+        bounds = {"shortest_edge": size["shortest_edge"], "longest_edge": size["longest_edge"]}
+        if most_pixels is None:
+            return bounds
+        return {name: min(bound, most_pixels) for name, bound in bounds.items()}

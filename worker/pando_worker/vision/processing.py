@@ -23,6 +23,9 @@ from pando_worker.vision.patches import PatchProcessor
 
 Array = NDArray[np.float32] | NDArray[np.int64] | NDArray[np.bool_]
 
+LOW = 512 * 512
+"""Pixels of an image with `detail` low, as in OpenAI's API."""
+
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _OF_TEXT = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids")
 _GRIDS = "image_grid_thw"
@@ -83,10 +86,13 @@ def is_loaded() -> None:
     """Runs in a process once `load` has; what the parent waits for."""
 
 
-def read_and_process(source: str | bytes, max_bytes: int, max_pixels: int) -> Processed:
+def read_and_process(
+    source: str | bytes, max_bytes: int, max_pixels: int, small: bool
+) -> Processed:
     """
     Args:
         source: a `data:` URL, or the bytes of a file
+        small: as of `processed`
 
     Raises:
         ImageError: it is not an image, or too large.
@@ -94,20 +100,26 @@ def read_and_process(source: str | bytes, max_bytes: int, max_pixels: int) -> Pr
     data = data_of(source) if isinstance(source, str) else source
     if len(data) > max_bytes:
         raise ImageError(f"has {len(data)} bytes; this worker accepts {max_bytes}")
-    return processed(_processor, decode(data, max_pixels))
+    return processed(_processor, decode(data, max_pixels), small=small)
 
 
-def processed(processor: Any, image: Image.Image) -> Processed:
+def processed(processor: Any, image: Image.Image, *, small: bool = False) -> Processed:
     """
+    Args:
+        small: whether an image beyond `LOW` pixels shall become smaller, in models that see it at
+            its own size
+
     Raises:
         ImageError: the processor refuses it, for instance because it is too narrow.
     """
+    options = {"most_pixels": LOW} if small and isinstance(processor, PatchProcessor) else {}
     try:
         found = processor(
             images=[image],
             text=[processor.image_token],
             add_special_tokens=False,
             return_tensors="np",
+            **options,
         )
     except ValueError as error:
         raise ImageError(f"cannot be used: {error}") from error

@@ -64,8 +64,11 @@ class ImageReader:
         """
         await self._in_pool(is_loaded)
 
-    async def read(self, url: str) -> Processed:
+    async def read(self, url: str, *, small: bool = False) -> Processed:
         """
+        Args:
+            small: as of `processed`
+
         Raises:
             ImageError: it is not an image that this worker accepts.
             ImagesUnavailableError: too many are being read, or a process ended.
@@ -77,7 +80,7 @@ class ImageReader:
             source = await self._source(url)
             limits = self._limits
             return await self._in_pool(
-                read_and_process, source, limits.max_bytes, limits.max_pixels
+                read_and_process, source, limits.max_bytes, limits.max_pixels, small
             )
         finally:
             self._reading -= 1

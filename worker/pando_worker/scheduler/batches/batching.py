@@ -168,9 +168,12 @@ def _positions(step: StepRows, places: Int64, starts: Sequence[int]) -> Int64:
     shift = step.decodes.shift if step.decodes else None
     if not seeing and shift is None:
         return places  # nearly every step
-    positions = np.tile(places, (3, 1))
+    positions = places.copy()
     if shift is not None:
-        positions[:, : len(shift)] += shift
+        positions[: len(shift)] += shift
+    if not seeing:
+        return positions
+    positions = np.tile(positions, (3, 1))
     for row, at in seeing:
         of_row = positions_of(row.req.images, row.start, row.end)
         positions[:, at : at + row.extend_len] = of_row

@@ -23,7 +23,8 @@ class ImageUrl(BaseModel):
     model_config = ConfigDict(strict=True)
 
     url: str
-    detail: Literal["auto", "low", "high"] | None = None  # no model here has several
+    # low: fewer pixels, in models that see images at their own size
+    detail: Literal["auto", "low", "high"] | None = None
 
 
 class ImagePart(BaseModel):

@@ -1,0 +1,64 @@
+"""Images in patches, at their own size, by the processor of Qwen-VL."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+from pando_worker.vision.errors import ImageError
+from pando_worker.vision.patches import PatchProcessor
+from pando_worker.vision.processing import LOW, make_processor, processed
+from tests.worker.vision.photographs import photograph
+from tests.worker.vision.qwen import save_processor
+
+MOST = 1280 * 28 * 28
+
+
+@pytest.fixture(scope="module")
+def processor(tmp_path_factory: pytest.TempPathFactory) -> PatchProcessor:
+    path = tmp_path_factory.mktemp("processor")
+    save_processor(
+        path, Qwen2VLImageProcessorPil(size={"shortest_edge": 3136, "longest_edge": MOST})
+    )
+    found = make_processor(path)
+    assert isinstance(found, PatchProcessor)
+    return found
+
+
+@pytest.mark.parametrize("name", ["rocket.jpg", "hubble_deep_field.jpg", "page.png"])
+@pytest.mark.parametrize("small", [False, True], ids=["", "small"])
+def test_patches_are_those_of_transformers(
+    processor: PatchProcessor, name: str, small: bool
+) -> None:
+    found = processed(processor, photograph(name), small=small)
+    theirs = Qwen2VLImageProcessorPil(
+        size={"shortest_edge": 3136, "longest_edge": LOW if small else MOST}
+    )
+    expected = theirs(images=[photograph(name)], return_tensors="np")
+    assert list(found.arrays) == ["image_grid_thw", "pixel_values"]
+    for array in found.arrays:
+        np.testing.assert_array_equal(found.arrays[array], expected[array])
+    frames, rows, columns = expected["image_grid_thw"][0].tolist()
+    assert found.grid == (frames, rows // 2, columns // 2)
+    assert found.length == len(found.token_ids) == frames * rows * columns // 4
+    assert set(found.token_ids) == {processor.image_token_id}
+
+
+def test_images_of_one_colour_and_as_many_patches_differ(processor: PatchProcessor) -> None:
+    """Their patches are equal, but not where their tokens are."""
+    wide, high = (processed(processor, Image.new("RGB", size)) for size in ((224, 56), (56, 224)))
+    np.testing.assert_array_equal(wide.arrays["pixel_values"], high.arrays["pixel_values"])
+    assert wide.digest != high.digest
+    assert (wide.grid, high.grid) == ((1, 2, 8), (1, 8, 2))
+
+
+def test_images_that_are_too_narrow_are_refused(processor: PatchProcessor) -> None:
+    with pytest.raises(ImageError, match="aspect ratio must be smaller than 200"):
+        processed(processor, Image.new("RGB", (2010, 10)))
+
+
+def test_the_image_token_of_a_tokenizer_may_have_another_name(tmp_path: Path) -> None:
+    save_processor(tmp_path, Qwen2VLImageProcessorPil(), image_token="<picture>")
+    assert make_processor(tmp_path).image_token == "<picture>"
