@@ -115,6 +115,9 @@ class ImageTokens:
     encode: list[PixelValues]
     tokens: Int64  # [n], indices into `input_ids`
     rows: list[EmbeddingRows]  # of these tokens, in their order
+    # [num_tokens], how many tokens of its row each token of the batch sees, in models in which an
+    # image's tokens see each other, later ones too; ascending in each row. None: those up to itself
+    seen: Int32 | None = None
 
 
 @dataclass(slots=True)
@@ -158,6 +161,11 @@ class ForwardBatch:
     # Like `stores` and `loads`, for window pages.
     window_stores: PageCopies | None = None
     window_loads: PageCopies | None = None
+
+    @property
+    def seen(self) -> Int32 | None:
+        """`ImageTokens.seen`; None for causal attention."""
+        return None if self.images is None else self.images.seen
 
 
 @dataclass(slots=True)

@@ -19,6 +19,7 @@ from tests.worker.model.test_attention import (
     BATCHES,
     LAYERS,
     WINDOWED,
+    assert_images_see_themselves,
     brute_force,
     case,
     fill,
@@ -232,3 +233,15 @@ def test_attention_equals_brute_force(
             rtol=1e-5,
             msg=partial("{}: {}".format, name),
         )
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("released", [False, True])
+@pytest.mark.parametrize("page_size", [1, 16])
+def test_tokens_of_an_image_see_each_other(
+    kernels: Kernels, page_size: int, released: bool, threads: int
+) -> None:
+    def attention_of(pool: TokenToKVPool) -> CpuAttention:
+        return CpuAttention(kernels, pool, threads)
+
+    assert_images_see_themselves(attention_of, page_size, released)

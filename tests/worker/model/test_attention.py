@@ -1,6 +1,6 @@
 """The torch backend compared with attention written out in float64, for all features of layers."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from pando_worker.attention.backend import AttentionLayer
+from pando_worker.attention.backend import AttentionBackend, AttentionLayer
 from pando_worker.attention.kv_pool import TokenToKVPool
 from pando_worker.attention.torch_backend import TorchAttention
-from pando_worker.batch import ForwardBatch
+from pando_worker.batch import ForwardBatch, ImageTokens
 from tests.worker.model.paged import greedy
 
 CPU = torch.device("cpu")
@@ -106,8 +106,14 @@ def case(rows: list[tuple[int, int]], page_size: int) -> Case:
     )
 
 
-def brute_force(q: Tensor, k: Tensor, v: Tensor, layer: AttentionLayer) -> Tensor:
-    """Attention of a row's new (last) queries over all of its keys, in float64."""
+def brute_force(
+    q: Tensor, k: Tensor, v: Tensor, layer: AttentionLayer, images: Sequence[range] = ()
+) -> Tensor:
+    """Attention of a row's new (last) queries over all of its keys, in float64.
+
+    Args:
+        images: among the queries, those that see each other
+    """
     group = layer.heads // layer.kv_heads
     k, v = (t.double().repeat_interleave(group, dim=1) for t in (k, v))
     scores = torch.einsum("qhd,khd->hqk", q.double(), k) * layer.scale
@@ -116,6 +122,9 @@ def brute_force(q: Tensor, k: Tensor, v: Tensor, layer: AttentionLayer) -> Tenso
     query = torch.arange(len(k) - len(q), len(k))[:, None]
     key = torch.arange(len(k))[None, :]
     visible = key <= query
+    for image in images:
+        start, end = (len(k) - len(q) + at for at in (image.start, image.stop))
+        visible |= (key >= start) & (key < end) & (query >= start) & (query < end)
     if layer.window is not None:
         visible &= query - key < layer.window
     weights = scores.masked_fill(~visible, -torch.inf).exp()
@@ -214,6 +223,73 @@ def test_attention_equals_brute_force(
             rtol=1e-5,
             msg=partial("{}: {}".format, name),
         )
+
+
+WITH_IMAGES = [(0, 40), (5, 300), (600, 1), (33, 90), (0, 9), (2, 600)]
+IMAGES = [
+    [range(3, 20), range(20, 40)],
+    [range(280)],
+    [],
+    [range(10, 11), range(50, 90)],
+    [],
+    [range(100, 101), range(250, 520)],
+]
+
+
+def case_with_images(page_size: int) -> Case:
+    """`WITH_IMAGES`, in which tokens of an image see its later ones."""
+    made = case(WITH_IMAGES, page_size)
+    seen = (made.batch.positions + 1).astype(np.int32)
+    firsts = np.cumsum(made.batch.extend_lens) - made.batch.extend_lens
+    for first, images in zip(firsts.tolist(), IMAGES, strict=True):
+        for image in images:
+            some = slice(first + image.start, first + image.stop)
+            seen[some] = seen[some].max()
+    tokens = ImageTokens(drop=[], encode=[], tokens=np.zeros(0, np.int64), rows=[], seen=seen)
+    return replace(made, batch=replace(made.batch, images=tokens))
+
+
+def assert_images_see_themselves(
+    attention_of: Callable[[TokenToKVPool], AttentionBackend], page_size: int, released: bool
+) -> None:
+    """In layers of all kinds, beside rows without images."""
+    made, window_slots = case_with_images(page_size), 0
+    if released:
+        batch, window_slots = release_behind_windows(made)
+        made = replace(made, batch=batch)
+    torch.manual_seed(0)
+    num_slots = max(int(slots.max()) for slots in made.slots) + 1
+    windowed = WINDOWED if released else frozenset()
+    layers = list(LAYERS.values())
+    pool = TokenToKVPool(
+        layers, num_slots, torch.float32, CPU, windowed=windowed, window_slots=window_slots
+    )
+    attention = attention_of(pool)
+    attention.plan(made.batch)
+    for name, layer in LAYERS.items():
+        k = torch.randn(num_slots, layer.kv_heads, layer.head_dim)
+        v = torch.randn(num_slots, layer.kv_heads, layer.v_head_dim)
+        fill(pool, layer, made, k, v)
+        new = torch.from_numpy(made.batch.out_slots)
+        q = torch.randn(len(new), layer.heads, layer.head_dim)
+        out = attention.forward(q, k[new], v[new], layer)
+        expected = [
+            brute_force(row, k[slots], v[slots], layer, images)
+            for row, slots, images in zip(rows_of(made.batch, q), made.slots, IMAGES, strict=True)
+        ]
+        torch.testing.assert_close(
+            out.double(),
+            torch.cat(expected),
+            atol=1e-5,
+            rtol=1e-5,
+            msg=partial("{}: {}".format, name),
+        )
+
+
+@pytest.mark.parametrize("released", [False, True])
+@pytest.mark.parametrize("page_size", [1, 16])
+def test_tokens_of_an_image_see_each_other(page_size: int, released: bool) -> None:
+    assert_images_see_themselves(TorchAttention, page_size, released)
 
 
 def test_keys_behind_the_window_are_never_read() -> None:

@@ -39,7 +39,8 @@ def page_numbers(batch: ForwardBatch, released: bool) -> tuple[Int32, Int64]:
 
 
 class AttentionBackend(Protocol):
-    """Causal attention of a batch's new tokens over all tokens of their rows in the KV pool."""
+    """Attention of a batch's new tokens over all tokens of their rows in the KV pool: causal, but
+    for what `ForwardBatch.seen` says of images."""
 
     def plan(self, batch: ForwardBatch) -> None:
         """Prepare the data that all layers share: indices, masks, scratch memory."""

@@ -46,12 +46,22 @@ class _Decodes:
 
 
 @dataclass(frozen=True, slots=True)
+class _BlockKeys:
+    """The keys for a block of queries, as indices into a row's slots."""
+
+    first: int
+    last: int
+    mask: Tensor  # [queries, last - first], added to the scores
+
+
+@dataclass(frozen=True, slots=True)
 class _Extend:
     """One row with the batch's new tokens first..last, which have the last of its slots."""
 
     first: int
     last: int
     slots: Tensor  # [keys that any of the tokens sees]
+    blocks: list[_BlockKeys] | None  # None: causal, with the mask of all rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,18 +124,17 @@ class TorchAttention:
     ) -> None:
         """q: [new tokens of the row, heads, head_dim]; out: [..., v_head_dim]"""
         keys, values = (t.transpose(0, 1)[None] for t in self._gather(row.slots, layer))
-        before = len(row.slots) - len(q)  # keys of earlier tokens
-        origin = mask.shape[1] - QUERY_BLOCK
         for start in range(0, len(q), QUERY_BLOCK):
             block = q[start : start + QUERY_BLOCK]
-            first = 0 if layer.window is None else max(0, before + start + 1 - layer.window)
-            last = before + start + len(block)
-            left = origin - (before + start)
+            if row.blocks is None:
+                part = _causal_keys(len(row.slots) - len(q) + start, len(block), mask, layer)
+            else:
+                part = row.blocks[start // QUERY_BLOCK]
             out[start : start + QUERY_BLOCK] = attend(
                 block.transpose(0, 1)[None],
-                keys[:, :, first:last],
-                values[:, :, first:last],
-                mask[: len(block), left + first : left + last],
+                keys[:, :, part.first : part.last],
+                values[:, :, part.first : part.last],
+                part.mask,
                 layer,
             )[0].transpose(0, 1)
 
@@ -149,14 +158,15 @@ class TorchAttention:
             self._plan_decodes(batch, table, rows, seen[rows], ends[rows] - 1)
             for rows in _groups(np.flatnonzero(is_decode), seen, self._group_tokens)
         ]
-        extends = [
-            _Extend(
-                first=int(ends[row] - batch.extend_lens[row]),
-                last=int(ends[row]),
-                slots=self._tensor(_slots(batch, table, np.array([row]), seen[[row]])),
-            )
-            for row in np.flatnonzero(~is_decode).tolist()
-        ]
+        extends = []
+        for row in np.flatnonzero(~is_decode).tolist():
+            first, last = int(ends[row] - batch.extend_lens[row]), int(ends[row])
+            slots = self._tensor(_slots(batch, table, np.array([row]), seen[[row]]))
+            ahead = None
+            if batch.seen is not None:
+                hidden = int(batch.seq_lens[row] - seen[row])  # leading keys that are not gathered
+                ahead = self._blocks(batch.seen[first:last] - hidden, len(slots), window)
+            extends.append(_Extend(first, last, slots, ahead))
         longest = max((len(row.slots) for row in extends), default=0)
         self._reserve(max([longest, *(len(group.slots) for group in decodes)]))
         return _WindowPlan(
@@ -178,6 +188,23 @@ class TorchAttention:
             mask=mask,
         )
 
+    def _blocks(self, seen: Int32, keys: int, window: int | None) -> list[_BlockKeys] | None:
+        """The keys of one row's queries, of which each sees as many of `keys` as `seen` says, less
+        those behind its window; None if that is causal attention."""
+        positions = np.arange(keys - len(seen), keys)
+        if np.array_equal(seen, positions + 1):
+            return None
+        firsts = np.maximum(0, positions + 1 - (keys if window is None else window))
+        blocks = []
+        for start in range(0, len(seen), QUERY_BLOCK):
+            some = slice(start, start + QUERY_BLOCK)
+            first, last = int(firsts[some].min()), int(seen[some].max())
+            columns = np.arange(first, last)
+            hidden = (columns < firsts[some, None]) | (columns >= seen[some, None])
+            mask = self._tensor(np.where(hidden, -np.inf, 0.0)).to(self._empty.dtype)
+            blocks.append(_BlockKeys(first, last, mask))
+        return blocks
+
     def _band(self, longest: int, window: int | None) -> Tensor:
         """One mask for all blocks, [QUERY_BLOCK, longest + QUERY_BLOCK], added to the scores.
 
@@ -198,6 +225,14 @@ class TorchAttention:
 
     def _tensor(self, array: NDArray[Any]) -> Tensor:
         return torch.from_numpy(array).to(self._empty.device)
+
+
+def _causal_keys(before: int, queries: int, mask: Tensor, layer: AttentionLayer) -> _BlockKeys:
+    """For queries that follow `before` keys; `mask` is of `_band`."""
+    first = 0 if layer.window is None else max(0, before + 1 - layer.window)
+    last = before + queries
+    left = mask.shape[1] - QUERY_BLOCK - before
+    return _BlockKeys(first, last, mask[:queries, left + first : left + last])
 
 
 def _slots(batch: ForwardBatch, table: Int32, rows: Int64, seen: Int32) -> Int64:

@@ -28,6 +28,7 @@ class CpuAttention:
         numbers = {kind: _tensors(batch, kind) for kind in self.kinds}
         lengths, extends = map(torch.from_numpy, (batch.seq_lens, batch.extend_lens))
         self.plan_on(numbers, lengths, extends, batch.page_size)
+        self._seen = None if batch.seen is None else torch.from_numpy(batch.seen)
 
     def plan_on(
         self,
@@ -40,6 +41,7 @@ class CpuAttention:
         `kinds`. Their values may change later."""
         self._numbers, self._lengths, self._extends = numbers, lengths, extends
         self._page_size = page_size
+        self._seen: Tensor | None = None
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, layer: AttentionLayer) -> Tensor:
         keys, values = self._pool.k[layer.index], self._pool.v[layer.index]
@@ -59,6 +61,7 @@ class CpuAttention:
             self._lengths.data_ptr(),
             self._extends.data_ptr(),
             None if layer.sinks is None else layer.sinks.data_ptr(),
+            None if self._seen is None else self._seen.data_ptr(),
             len(self._lengths),
             layer.heads,
             layer.kv_heads,

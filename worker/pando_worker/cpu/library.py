@@ -35,7 +35,7 @@ _SIGNATURES: dict[str, list[type]] = {
     "pando_rotate": [_P, _N, _P, _P, _P, _N, _N, _N],
     "pando_store": [_P, _N, _P, _P, _N, _N, _I],
     "pando_attend": [
-        *(_P, _N, _P, _P, _P, _P, _N, _P, _P, _P),
+        *(_P, _N, _P, _P, _P, _P, _N, _P, _P, _P, _P),
         *(_N, _N, _N, _N, _N, _N, _N, _F, _F, _I, _I),
     ],
 }

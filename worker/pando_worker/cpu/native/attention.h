@@ -21,16 +21,22 @@ struct Attend {
     float* out;
     const int32_t *pages, *lengths, *extends;
     const float* sinks;
+    const int32_t* seen;
     long rows, heads, kv_heads, dim, v_dim, q_stride, table_stride, page_size, window;
     float scale, soft_cap;
     int halves;
 };
 
+// Keys that the new token at this position sees, of those that a window leaves: up to itself, if an
+// image has no later tokens that it sees.
+inline long seen(const Attend& a, long token, long position) {
+    return a.seen ? a.seen[token] : position + 1;
+}
+
 // Neighbouring new tokens of a row: they see almost the same keys.
 struct Queries {
     long row, token, position, count;
-
-    long end() const { return position + count; }  // keys that the last one sees
+    long end;  // keys that the last one sees
 };
 
 // A query of one head, and what it has of the keys so far: out holds the values weighted by
@@ -182,7 +188,7 @@ class Attention {
     void run() {
         pass(first_, group_.shared, 0, group_.count);
         for (long b = 0; b < group_.count; ++b)
-            pass(std::max(first_, group_.shared), group_.blocks[b].end(), b, b + 1);
+            pass(std::max(first_, group_.shared), group_.blocks[b].end, b, b + 1);
         for (Pair& pair : pairs_) {
             float factor = 1 / sum(pair.total);
             for (long at = 0; at < a_.v_dim; ++at) pair.out[at] *= factor;
@@ -192,8 +198,8 @@ class Attention {
   private:
     void add(const Queries& block, long kv_head, long index) {
         long token = block.token + index / fan_, head = kv_head * fan_ + index % fan_;
-        long to = block.position + index / fan_ + 1;
-        long from = a_.window > 0 ? std::max(first_, to - a_.window) : first_;
+        long position = block.position + index / fan_, to = seen(a_, token, position);
+        long from = a_.window > 0 ? std::max(first_, position + 1 - a_.window) : first_;
         float* out = a_.out + (token * a_.heads + head) * a_.v_dim;
         std::fill_n(out, a_.v_dim, 0.0f);
         const float* q = a_.q + token * a_.q_stride + head * a_.dim;
@@ -279,8 +285,10 @@ void for_each_group(const Attend& a, long most, Each each) {
             long parts = (extend + QUERY_BLOCK - 1) / QUERY_BLOCK;
             for (long part = 0; part < parts; ++part) {
                 long at = extend * part / parts, end = extend * (part + 1) / parts;
-                Queries block{r, token + at, a.lengths[r] - extend + at, end - at};
-                each(Group{&block, 1, 0}, block.end() * block.count);
+                long position = a.lengths[r] - extend + at, last = end - at - 1;
+                long keys = seen(a, token + at + last, position + last);
+                Queries block{r, token + at, position, end - at, keys};
+                each(Group{&block, 1, 0}, block.end * block.count);
             }
             token += extend, ++r;
             continue;
@@ -288,7 +296,7 @@ void for_each_group(const Attend& a, long most, Each each) {
         long first = r, shared = 0, cost = 0;
         blocks.clear();
         while (true) {
-            blocks.push_back({r, token, a.lengths[r] - 1L, 1});
+            blocks.push_back({r, token, a.lengths[r] - 1L, 1, a.lengths[r]});
             cost += a.lengths[r];
             ++token, ++r;
             if (r == a.rows || a.extends[r] > 1 || a.window > 0 || r - first == most) break;

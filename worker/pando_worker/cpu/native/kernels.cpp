@@ -235,18 +235,19 @@ void pando_store(const float* x, long x_stride, const int64_t* slots, void* pool
     });
 }
 
-// Causal attention of the new tokens of all rows, which are in the pool already. Row r has the last
+// Attention of the new tokens of all rows, which are in the pool already. Row r has the last
 // extends[r] of its lengths[r] tokens in q [tokens, heads, dim] and out [tokens, heads, v_dim], one row
 // after the other; pages is [rows, table_stride]. window 0 and soft_cap 0 mean none; sinks [heads]
-// may be null.
+// may be null. So may seen [tokens]: how many of its row's tokens each new token sees, ascending in each
+// row; else those up to itself.
 void pando_attend(const float* q, long q_stride, const void* k, const void* v, float* out,
                   const int32_t* pages, long table_stride, const int32_t* lengths,
-                  const int32_t* extends, const float* sinks, long rows, long heads, long kv_heads,
-                  long dim, long v_dim, long page_size, long window, float scale, float soft_cap,
-                  int halves, int threads) {
-    Attend a{q,     k,        v,   out,   pages,    lengths,      extends,   sinks,  rows,
-             heads, kv_heads, dim, v_dim, q_stride, table_stride, page_size, window, scale,
-             soft_cap, halves};
+                  const int32_t* extends, const float* sinks, const int32_t* seen, long rows,
+                  long heads, long kv_heads, long dim, long v_dim, long page_size, long window,
+                  float scale, float soft_cap, int halves, int threads) {
+    Attend a{q,     k,     v,        out, pages, lengths,  extends,      sinks,     seen,
+             rows,  heads, kv_heads, dim, v_dim, q_stride, table_stride, page_size, window,
+             scale, soft_cap, halves};
     auto cost = [=] { return double(attend_cost(a)) * heads * (dim + v_dim); };
     run(threads, cost, [=](Team team) { attend(a, team); });
 }
