@@ -14,6 +14,8 @@ class Pools:
     window: int = 0  # of the layers that release pages behind it; 0 if all layers share one pool
     window_pages: int = 0
     image_tokens: int = 0  # whose embeddings are kept; 0 without a vision tower
+    # Of an image, if these see each other, so that one step runs them all; 0: images may be cut
+    whole_image_tokens: int = 0
     host_pages: int = 0  # 0 without a host tier
     host_window_pages: int = 0
     weight_bytes: int = 0  # of one rank, beside the pools

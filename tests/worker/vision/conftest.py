@@ -1,11 +1,17 @@
-"""The model that the tests of this folder share."""
+"""The models that the tests of this folder share."""
 
 import pytest
 
-from tests.worker.vision.checkpoints import Seer, save_llava
+from tests.worker.vision.checkpoints import FAMILIES, Seer, save_llava
 
 
 @pytest.fixture(scope="session")
 def llava(tmp_path_factory: pytest.TempPathFactory) -> Seer:
     """16 tokens an image."""
     return Seer(save_llava(tmp_path_factory.mktemp("llava")))
+
+
+@pytest.fixture(scope="session", params=FAMILIES)
+def seer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Seer:
+    """Of each family."""
+    return Seer(FAMILIES[request.param](tmp_path_factory.mktemp(request.param)))

@@ -27,6 +27,8 @@ def engines_with(seer: Seer, **settings: Any) -> Iterator[Worlds]:
                 "page_size": PAGE_SIZE,
                 "max_total_tokens": 1024,
                 "host_memory_gib": 0.001,
+                # So few that models with windows release the pages behind them.
+                "chunked_prefill_size": 48,
                 "threads": 1,
                 "cpu_kernels": "off",
                 **settings,

@@ -8,7 +8,6 @@ from PIL import Image
 
 from pando_worker.messages import Generate, PromptImage, SamplingParams
 from pando_worker.server.images import sent
-from pando_worker.vision.processing import processed
 from tests.worker.scheduler.world import World
 from tests.worker.vision.checkpoints import IMAGE, Seer
 from tests.worker.vision.photographs import photograph
@@ -32,8 +31,8 @@ class Asked:
     def images(self) -> tuple[PromptImage, ...]:
         found, start = [], 0
         for picture in self.pictures:
-            one = processed(self.seer.processor, picture)
-            start = self.ids.index(self.seer.processor.image_token_id, start)
+            one = self.seer.ours.process(picture)
+            start = self.ids.index(self.seer.image_token, start)
             found.append(
                 PromptImage(
                     digest=one.digest,
@@ -48,10 +47,7 @@ class Asked:
 
     @cached_property
     def ids(self) -> list[int]:
-        inputs = self.seer.processor(
-            text=[self.text], images=self.pictures or None, add_special_tokens=False
-        )
-        return [int(token) for token in inputs["input_ids"][0]]
+        return [int(token) for token in self.seer.inputs(self.text, self.pictures)["input_ids"][0]]
 
     @cached_property
     def _greedy(self) -> list[int]:

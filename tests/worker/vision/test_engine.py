@@ -18,15 +18,15 @@ CAT, COFFEE, ROCKET = "chelsea.png", "coffee.png", "rocket.jpg"
 
 
 @pytest.fixture(scope="module")
-def worlds(llava: Seer) -> Iterator[Worlds]:
-    with engines_with(llava) as worlds:
+def worlds(seer: Seer) -> Iterator[Worlds]:
+    with engines_with(seer) as worlds:
         yield worlds
 
 
 @pytest.fixture(scope="module")
-def asked(llava: Seer) -> dict[str, Asked]:
+def asked(seer: Seer) -> dict[str, Asked]:
     def make(*parts: str, names: tuple[str, ...] = ()) -> Asked:
-        return Asked(llava, text_with(*parts), names)
+        return Asked(seer, text_with(*parts), names)
 
     return {
         "text": make("the quick brown fox"),

@@ -9,7 +9,7 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 
 from pando_worker.vision.errors import ImageError
 from pando_worker.vision.patches import PatchProcessor
-from pando_worker.vision.processing import LOW, make_processor, processed
+from pando_worker.vision.processing import LOW, ImageProcessor, make_processor
 from tests.worker.vision.photographs import photograph
 from tests.worker.vision.qwen import save_processor
 
@@ -17,22 +17,22 @@ MOST = 1280 * 28 * 28
 
 
 @pytest.fixture(scope="module")
-def processor(tmp_path_factory: pytest.TempPathFactory) -> PatchProcessor:
+def processor(tmp_path_factory: pytest.TempPathFactory) -> ImageProcessor:
     path = tmp_path_factory.mktemp("processor")
     save_processor(
         path, Qwen2VLImageProcessorPil(size={"shortest_edge": 3136, "longest_edge": MOST})
     )
     found = make_processor(path)
     assert isinstance(found, PatchProcessor)
-    return found
+    return ImageProcessor(found, found.image_token_id)
 
 
 @pytest.mark.parametrize("name", ["rocket.jpg", "hubble_deep_field.jpg", "page.png"])
 @pytest.mark.parametrize("small", [False, True], ids=["", "small"])
 def test_patches_are_those_of_transformers(
-    processor: PatchProcessor, name: str, small: bool
+    processor: ImageProcessor, name: str, small: bool
 ) -> None:
-    found = processed(processor, photograph(name), small=small)
+    found = processor.process(photograph(name), small=small)
     theirs = Qwen2VLImageProcessorPil(
         size={"shortest_edge": 3136, "longest_edge": LOW if small else MOST}
     )
@@ -43,20 +43,20 @@ def test_patches_are_those_of_transformers(
     frames, rows, columns = expected["image_grid_thw"][0].tolist()
     assert found.grid == (frames, rows // 2, columns // 2)
     assert found.length == len(found.token_ids) == frames * rows * columns // 4
-    assert set(found.token_ids) == {processor.image_token_id}
+    assert set(found.token_ids) == {processor.place.token}
 
 
-def test_images_of_one_colour_and_as_many_patches_differ(processor: PatchProcessor) -> None:
+def test_images_of_one_colour_and_as_many_patches_differ(processor: ImageProcessor) -> None:
     """Their patches are equal, but not where their tokens are."""
-    wide, high = (processed(processor, Image.new("RGB", size)) for size in ((224, 56), (56, 224)))
+    wide, high = (processor.process(Image.new("RGB", size)) for size in ((224, 56), (56, 224)))
     np.testing.assert_array_equal(wide.arrays["pixel_values"], high.arrays["pixel_values"])
     assert wide.digest != high.digest
     assert (wide.grid, high.grid) == ((1, 2, 8), (1, 8, 2))
 
 
-def test_images_that_are_too_narrow_are_refused(processor: PatchProcessor) -> None:
+def test_images_that_are_too_narrow_are_refused(processor: ImageProcessor) -> None:
     with pytest.raises(ImageError, match="aspect ratio must be smaller than 200"):
-        processed(processor, Image.new("RGB", (2010, 10)))
+        processor.process(Image.new("RGB", (2010, 10)))
 
 
 def test_the_image_token_of_a_tokenizer_may_have_another_name(tmp_path: Path) -> None:

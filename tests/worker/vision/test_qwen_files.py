@@ -22,7 +22,6 @@ from pando_worker.models.families import qwen2, qwen3
 from pando_worker.models.loading.loader import build_model
 from pando_worker.models.rope import DefaultRope, MRope
 from pando_worker.models.transformers_backend.tower import VisionTower
-from pando_worker.vision.processing import processed
 from tests.worker.model.paged import CPU
 from tests.worker.vision.engines import engines_with
 from tests.worker.vision.photographs import photograph
@@ -119,7 +118,7 @@ def test_features_for_deeper_layers_are_kept_and_counted(tmp_path: Path) -> None
     """Two of them beside each embedding."""
     seer = QwenSeer(save_qwen(tmp_path, "qwen3-vl"))
     tower = VisionTower(read_config(tmp_path), torch.float32, CPU)
-    image = processed(seer.processor, photograph("chelsea.png"))
+    image = seer.ours.process(photograph("chelsea.png"))
     (found,) = tower.encode([PixelValues(image.digest, image.length, image.arrays)])
     assert found.nbytes == image.length * tower.embedding_bytes
     assert tower.embedding_bytes == 3 * 64 * 4

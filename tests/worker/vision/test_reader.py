@@ -18,7 +18,7 @@ LIMITS = ImageLimits(max_bytes=10**6, max_pixels=500_000, hosts=frozenset())
 
 @pytest.fixture(scope="module")
 def reader(llava: Seer) -> Iterator[ImageReader]:
-    reader = ImageReader(llava.path, LIMITS, processes=1)
+    reader = ImageReader(llava.path, llava.image_token, LIMITS, processes=1)
     yield reader
     reader.close()
 

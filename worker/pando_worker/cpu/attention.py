@@ -22,6 +22,7 @@ class CpuAttention:
         self.kernels = kernels
         self._pool = pool
         self.threads = threads
+        self._seen: Tensor | None = None  # `ForwardBatch.seen` of the planned batch
         self.kinds = dict.fromkeys(layer.index in pool.windowed for layer in pool.layers)
 
     def plan(self, batch: ForwardBatch) -> None:
@@ -41,7 +42,7 @@ class CpuAttention:
         `kinds`. Their values may change later."""
         self._numbers, self._lengths, self._extends = numbers, lengths, extends
         self._page_size = page_size
-        self._seen: Tensor | None = None
+        self._seen = None
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, layer: AttentionLayer) -> Tensor:
         keys, values = self._pool.k[layer.index], self._pool.v[layer.index]

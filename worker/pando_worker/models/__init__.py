@@ -13,6 +13,7 @@ Read in this order:
     layer_types.py         which layers have a sliding window
     base_model.py          checkpoints without a head
     text_part.py           the language model in a model of text and images
+    sight.py               whether a model with a vision part sees here
     generation_config.py   end-of-sequence tokens and default sampling parameters
     loading/               loads weights: hub, checkpoints, quantization
     transformers_backend/  families that have no file here

@@ -16,13 +16,15 @@ class _Whole:
     Attributes:
         decoders: by their `model_type`, the architectures of its language models
         defaults: fields that its files leave out, with what transformers takes for them
-        image_token: stands for an image in prompts, unless its files have another; None if the
-            vision part is not served
+        image_token: the token whose embeddings are an image's, unless its files have another
+        whole_image_tokens: the field that says how many tokens an image has, in models in which
+            these see each other, and its default
     """
 
     decoders: Mapping[str, str]
     defaults: Mapping[str, Any]
-    image_token: int | None = None
+    image_token: int
+    whole_image_tokens: tuple[str, int] | None = None
 
 
 _QWEN_IMAGE_TOKEN = 151_655
@@ -57,6 +59,8 @@ _WHOLES = {
             "max_position_embeddings": 131_072,
             "rope_theta": 1_000_000.0,
         },
+        image_token=262_144,
+        whole_image_tokens=("mm_tokens_per_image", 256),
     ),
     "LlavaForConditionalGeneration": _Whole(
         decoders={"llama": "LlamaForCausalLM"},
@@ -137,12 +141,20 @@ def text_fields(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def image_token(raw: dict[str, Any]) -> int | None:
-    """The token that stands for an image in prompts; None for a model that reads text only."""
+    """The token whose embeddings are an image's; None for a model that reads text only."""
     for architecture in raw.get("architectures") or []:
-        if (whole := _WHOLES.get(architecture)) and whole.image_token is not None:
-            given = raw.get("image_token_index", raw.get("image_token_id", whole.image_token))
-            return int(given)
+        if whole := _WHOLES.get(architecture):
+            return int(raw.get("image_token_index", raw.get("image_token_id", whole.image_token)))
     return None
+
+
+def whole_image_tokens(raw: dict[str, Any]) -> int:
+    """How many tokens an image has, if these see each other; 0 if attention is causal."""
+    for architecture in raw.get("architectures") or []:
+        if (whole := _WHOLES.get(architecture)) and whole.whole_image_tokens:
+            name, default = whole.whole_image_tokens
+            return int(raw.get(name, default))
+    return 0
 
 
 def text_tensors(tensors: Mapping[str, T]) -> dict[str, T]:

@@ -23,6 +23,7 @@ from pando_worker.models.loading.quantize import is_quantized
 from pando_worker.models.loading.schemes.scheme import Scheme
 from pando_worker.models.ops import ChosenOps, TorchOps
 from pando_worker.models.parallel import ParallelGroup
+from pando_worker.models.sight import blindness
 from pando_worker.runner.cpu.quantization import choose_scheme
 from pando_worker.runner.kv.pool_plan import plan_pool
 from pando_worker.settings import DType, WorkerSettings
@@ -60,6 +61,7 @@ class LoadedModel:
     capacity_tokens: int  # of the pool, a multiple of the page size; on CUDA it has an extra page
     tower: "VisionTower | None"  # of a model that sees
     image_tokens: int  # how many embeddings of image tokens there is room for
+    whole_image_tokens: int  # of an image that it sees, if one step must run them all; else 0
 
     def next_logits(
         self, input_ids: Tensor, positions: Tensor, attention: AttentionBackend
@@ -86,12 +88,14 @@ def load_model(settings: WorkerSettings, group: ParallelGroup) -> LoadedModel:
     tower = _tower(settings, config, dtype, device)
     image_bytes = settings.image_cache_mib * 2**20 if tower else 0
     model = build_model(config, dtype, device, group, context_length, ops, scheme)
+    whole_image_tokens = config.whole_image_tokens if tower else 0
     plan = plan_pool(
         settings,
         model.attention_layers,
         dtype=dtype,
         weight_bytes=weight_bytes(model) + (weight_bytes(tower) if tower else 0) + image_bytes,
         context_length=context_length,
+        chunk_tokens=max(settings.chunked_prefill_size, whole_image_tokens),
         device=device,
         group=group,
     )
@@ -114,6 +118,7 @@ def load_model(settings: WorkerSettings, group: ParallelGroup) -> LoadedModel:
         capacity_tokens=plan.capacity_tokens,
         tower=tower,
         image_tokens=image_bytes // tower.embedding_bytes if tower else 0,
+        whole_image_tokens=whole_image_tokens,
     )
 
 
@@ -122,6 +127,11 @@ def _tower(
 ) -> "VisionTower | None":
     """The vision tower, which every rank has whole."""
     if config.image_token is None:
+        return None
+    if reason := blindness(
+        config, device=settings.device, attention_backend=settings.attention_backend
+    ):
+        log.warning("this model could see images but reads text only here: %s", reason)
         return None
     if settings.load_format == "dummy":
         raise UnsupportedModel("load_format 'dummy' is not for models that see")

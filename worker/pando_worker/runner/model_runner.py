@@ -64,6 +64,7 @@ class TorchModelRunner:
         self._weight_bytes = loaded.weight_bytes
         self._images = ImageEmbeddings(loaded.tower) if loaded.tower else None
         self._image_tokens = loaded.image_tokens
+        self._whole_image_tokens = loaded.whole_image_tokens
         self.host_pool = make_host_pool(loaded.kv_pool, settings, self._group)
         self._futures = FutureTokens(settings.max_running_requests, loaded.device)
         longest = min(loaded.context_length, loaded.capacity_tokens)
@@ -89,6 +90,7 @@ class TorchModelRunner:
             capacity_tokens=self.capacity_tokens,
             context_length=self.context_length,
             image_tokens=self._image_tokens,
+            whole_image_tokens=self._whole_image_tokens,
             window=kv.window,
             window_pages=kv.window_slots // self._page_size,
             host_pages=host.num_pages,

@@ -45,6 +45,7 @@ def make_scheduler(
             page_size=settings.page_size,
             kept_tokens=pools.image_tokens,
             tokens_per_step=settings.image_tokens_per_step,
+            are_whole=pools.whole_image_tokens > 0,
         )
     scheduler = Scheduler(settings, kv, runner, grammars, clock, batches, images)
     scheduler.meter.counts.weight_bytes = pools.weight_bytes
@@ -55,7 +56,9 @@ def _window_memory(settings: WorkerSettings, pools: Pools) -> WindowMemory | Non
     if pools.window == 0:
         return None
     return WindowMemory(
-        pages=pools.window_pages, window=pools.window, chunk_tokens=settings.chunked_prefill_size
+        pages=pools.window_pages,
+        window=pools.window,
+        chunk_tokens=max(settings.chunked_prefill_size, pools.whole_image_tokens),
     )
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pando_worker.batch import EmbeddingRows, ImageTokens, PixelValues
+from pando_worker.batch import EmbeddingRows, ForwardBatch, ImageTokens, Int32, PixelValues
 from pando_worker.memory.image_ids import image_ids
 from pando_worker.messages import PromptImage
 from pando_worker.scheduler.batches.batching import Row
@@ -32,13 +32,17 @@ class _Needed:
 
 
 class Images:
-    def __init__(self, *, page_size: int, kept_tokens: int, tokens_per_step: int) -> None:
+    def __init__(
+        self, *, page_size: int, kept_tokens: int, tokens_per_step: int, are_whole: bool = False
+    ) -> None:
         """
         Args:
             page_size: the least that a prompt which is cut runs in a step
             kept_tokens: whose embeddings are kept between steps, those used last
             tokens_per_step: of images that are encoded in a step; but one image always is
+            are_whole: whether an image's tokens see each other, so that one step runs them all
         """
+        self.are_whole = are_whole
         self._page_size = page_size
         self._kept_tokens = kept_tokens
         self._budget = tokens_per_step
@@ -50,27 +54,62 @@ class Images:
         """Begin to plan a step."""
         self._planned.clear()
 
-    def limit(self, req: Req, count: int) -> int:
-        """How many of a request's next `count` tokens the step can run; of the first request with
-        images to encode at least a page, whatever is in it."""
-        must_run = req.cached_len + (0 if self._planned else self._page_size)
-        for needed in _needed(req, req.cached_len, req.cached_len + count):
+    def least(self, req: Req) -> int:
+        """The fewest of its next tokens that a step can run of a request."""
+        return self._next_cut(req) - req.cached_len
+
+    def limit(self, req: Req, count: int, most: int) -> int:
+        """How many of a request's next tokens the step can run; of the first request with images to
+        encode at least `least`, whatever is in it. 0: it waits for another step.
+
+        Args:
+            count: how many there is room for
+            most: up to how many there may be, if an image that may not be cut is longer than
+                `count`
+        """
+        start, least = req.cached_len, self._next_cut(req)
+        end = self._last_cut(req, start + count)
+        if end <= start:
+            if least > start + most:
+                return 0
+            end = least
+        must_run = start if self._planned else least
+        for needed in _needed(req, start, end):
             span = needed.span
             if span.digest in self._kept or span.digest in self._planned:
                 continue
             excess = sum(self._planned.values()) + span.length - self._budget
             if excess > 0 and needed.start >= must_run and self._planned:
-                return needed.start - req.cached_len
+                return max(start, self._last_cut(req, needed.start)) - start
             self._planned[span.digest] = span.length
-        return count
+        return end - start
 
-    def tokens_of(self, rows: Sequence[Row], first: int) -> ImageTokens | None:
+    def _last_cut(self, req: Req, end: int) -> int:
+        """The last of a prompt's places up to `end` at which a step may end."""
+        if end >= req.num_tokens:
+            return end
+        page = end // self._page_size * self._page_size
+        edges = (edge for i in req.images if i.is_whole for edge in (i.start, i.end))
+        cuts = [edge for edge in edges if edge <= end]
+        if req.image_around(page) is None:
+            cuts.append(page)
+        return max(cuts)
+
+    def _next_cut(self, req: Req) -> int:
+        """The first of its places, behind its cached tokens, at which a step may end."""
+        end = (req.cached_len // self._page_size + 1) * self._page_size
+        if image := req.image_around(end):
+            end = image.start if image.start > req.cached_len else image.end
+        return min(end, req.num_tokens)
+
+    def tokens_of(self, rows: Sequence[Row], first: int, batch: ForwardBatch) -> ImageTokens | None:
         """The image tokens of a step that is launched now.
 
         Args:
-            rows: the last rows of its batch
-            first: the index of their first token in the batch
+            rows: the last rows of `batch`
+            first: the index of their first token in it
         """
+        seen = _up_to_each(batch) if self.are_whole else None
         encode: dict[bytes, ImageSpan] = {}
         used: dict[bytes, int] = {}
         tokens: list[NDArray[np.int64]] = []
@@ -83,6 +122,9 @@ class Images:
                 used[span.digest] = span.length
                 offset = first - row.start
                 tokens.append(np.arange(needed.start + offset, needed.end + offset))
+                if seen is not None:
+                    assert (needed.start, needed.end) == (span.start, span.end)
+                    seen[tokens[-1]] = span.end
                 part = needed.start - span.start, needed.end - span.start
                 parts.append(EmbeddingRows(span.digest, *part))
             first += row.extend_len
@@ -94,6 +136,7 @@ class Images:
             encode=[PixelValues(span.digest, span.length, span.arrays) for span in encode.values()],
             tokens=np.concatenate(tokens),
             rows=parts,
+            seen=seen,
         )
 
     def _keep(self, used: dict[bytes, int]) -> list[bytes]:
@@ -114,8 +157,14 @@ class Images:
         return dropped
 
 
-def read_images(images: Iterable[PromptImage], ids: NDArray[np.int32]) -> tuple[ImageSpan, ...]:
-    """The images of a prompt, whose tokens in `ids` get the ids by which the cache knows them."""
+def read_images(
+    images: Iterable[PromptImage], ids: NDArray[np.int32], are_whole: bool
+) -> tuple[ImageSpan, ...]:
+    """The images of a prompt, whose tokens in `ids` get the ids by which the cache knows them.
+
+    Args:
+        are_whole: as of `Images`
+    """
     spans = []
     for image in images:
         token = int(ids[image.start])
@@ -125,8 +174,15 @@ def read_images(images: Iterable[PromptImage], ids: NDArray[np.int32]) -> tuple[
             for name, array in image.arrays.items()
         }
         place = image.start, image.length
-        spans.append(ImageSpan(image.digest, *place, token, arrays, image.grid))
+        spans.append(ImageSpan(image.digest, *place, token, arrays, image.grid, are_whole))
     return tuple(spans)
+
+
+def _up_to_each(batch: ForwardBatch) -> Int32:
+    """For each token of the batch, how many of its row there are up to itself."""
+    behind = np.cumsum(batch.extend_lens) - batch.seq_lens
+    places = np.arange(len(batch.input_ids)) - np.repeat(behind, batch.extend_lens)
+    return (places + 1).astype(np.int32)
 
 
 def _needed(req: Req, start: int, end: int) -> list[_Needed]:

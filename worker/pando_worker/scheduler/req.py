@@ -71,6 +71,7 @@ class ImageSpan:
     token: int  # by which the model's vocabulary knows each of its tokens
     arrays: Arrays
     grid: tuple[int, int, int] | None = None  # as of `PromptImage`
+    is_whole: bool = False  # its tokens see each other, so one step runs them all
 
     @property
     def end(self) -> int:
@@ -120,6 +121,10 @@ class Req:
     # The range of these pages whose window pages it has pinned; see `WindowPages`.
     window_first: int = 0
     window_end: int = 0
+
+    def image_around(self, end: int) -> ImageSpan | None:
+        """The image that may not be cut, but would be by a step that ends before token `end`."""
+        return next((i for i in self.images if i.is_whole and i.start < end < i.end), None)
 
     @property
     def image_bytes(self) -> int:

@@ -206,7 +206,8 @@ class Scheduler:
         prompt_len = num_known - _num_output(command)
         ids = np.empty(prompt_len + sampling.max_new_tokens, dtype=np.int32)
         ids[:num_known] = command.input_ids
-        images = read_images(_images(command), ids)
+        are_whole = self._images is not None and self._images.are_whole
+        images = read_images(_images(command), ids, are_whole)
         now = self._clock()
         req = Req(
             rid=command.rid,
@@ -328,7 +329,7 @@ class Scheduler:
         batch = self._batches.build(step_rows)
         self.kv.put_copies(batch)
         if self._images:
-            batch.images = self._images.tokens_of(step_rows.rows, step_rows.num_decodes)
+            batch.images = self._images.tokens_of(step_rows.rows, step_rows.num_decodes, batch)
         step = self._runner.launch(batch)
         rows = step_rows.rows
         is_constrained = bool(plan.decodes and plan.decodes.constrained) or any(

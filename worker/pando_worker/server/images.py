@@ -11,7 +11,7 @@ from pando_worker.server.protocol.chat import ChatMessage, ImagePart
 from pando_worker.vision.errors import ImageError, ImagesUnavailableError
 
 if TYPE_CHECKING:  # Pillow takes time to import, and most models read text only
-    from pando_worker.vision.processing import Array, Processed
+    from pando_worker.vision.processing import Array, Place, Processed
     from pando_worker.vision.reader import ImageReader
 
 
@@ -30,15 +30,24 @@ class Sight:
     """What a model that sees has beside one that reads text only.
 
     Attributes:
-        image_token: stands for an image in the prompts that its chat template makes
         most: images in a request
     """
 
     reader: "ImageReader"
-    image_token: int
     most: int
 
-    async def place(self, token_ids: list[int], messages: Sequence[ChatMessage]) -> ChatPrompt:
+    @property
+    def place(self) -> "Place":
+        """Of an image, in the prompts that its chat template makes.
+
+        Raises:
+            ApiError: 503 while the processor loads.
+        """
+        if self.reader.place is None:
+            raise unavailable("the image processor is still loading", "model_loading")
+        return self.reader.place
+
+    async def fill(self, token_ids: list[int], messages: Sequence[ChatMessage]) -> ChatPrompt:
         """A prompt with the tokens of its images in their places.
 
         Raises:
@@ -49,7 +58,7 @@ class Sight:
             raise bad_request(
                 f"messages have {len(parts)} images; this worker accepts {self.most}", "messages"
             )
-        places = [at for at, token in enumerate(token_ids) if token == self.image_token]
+        places = [at for at, token in enumerate(token_ids) if token == self.place.token]
         if len(places) != len(parts):
             raise bad_request(
                 f"the prompt has {len(places)} places for images, but messages have {len(parts)}:"

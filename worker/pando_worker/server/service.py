@@ -115,11 +115,13 @@ class Service:
         if self.sight is None:
             refuse_images(messages, self.model.name)
         rendered = messages_of(messages, as_parts=self.sight is not None)
+        if self.sight is not None:
+            template["edit"] = self.sight.place.surrounded
         prompt = await self.model.tokenizer.encode_chat(rendered, room, **template)
         token_ids = self._metered(prompt)
         if self.sight is None:
             return ChatPrompt(token_ids)
-        return await self.sight.place(token_ids, messages)
+        return await self.sight.fill(token_ids, messages)
 
     def answer(self, job: Job, form: Form, *, stream: bool) -> Answer:
         deltas = generate(self.engine, self.model.tokenizer.vocabulary, job, self.metrics)

@@ -29,7 +29,29 @@ LOW = 512 * 512
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _OF_TEXT = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids")
 _GRIDS = "image_grid_thw"
-_processor: Any = None  # of this process
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What stands for an image in a prompt before its tokens are there.
+
+    Attributes:
+        text: as the chat template writes it
+        token: this text as a token
+        before, after: text that the processor puts around an image's tokens. It is tokenized
+            together with the prompt's own text.
+    """
+
+    text: str
+    token: int
+    before: str
+    after: str
+
+    def surrounded(self, prompt: str) -> str:
+        """A prompt's text, with the processor's text around each place."""
+        if not self.before and not self.after:
+            return prompt
+        return prompt.replace(self.text, self.before + self.text + self.after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +77,86 @@ class Processed:
     grid: tuple[int, int, int] | None = None
 
 
-def load(model_dir: Path) -> None:
+class ImageProcessor:
+    """A model's processor, for one image after the other.
+
+    Attributes:
+        place: of an image in a prompt
+    """
+
+    def __init__(self, processor: Any, image_token: int) -> None:
+        """
+        Args:
+            processor: of `make_processor`
+            image_token: the token whose embeddings are an image's
+        """
+        self._processor, self._image_token = processor, image_token
+        added = processor.tokenizer.added_tokens_decoder
+        self._special = {image_token, *(token for token, one in added.items() if one.special)}
+        self.place = self._place()
+
+    def process(self, image: Image.Image, *, small: bool = False) -> Processed:
+        """
+        Args:
+            small: whether an image beyond `LOW` pixels shall become smaller, in models that see it
+                at its own size
+
+        Raises:
+            ImageError: the processor refuses it, for instance because it is too narrow.
+        """
+        at_own_size = isinstance(self._processor, PatchProcessor)
+        options = {"most_pixels": LOW} if small and at_own_size else {}
+        try:
+            found = self._call(image, **options)
+        except ValueError as error:
+            raise ImageError(f"cannot be used: {error}") from error
+        ids = found["input_ids"][0]
+        ids = ids[slice(*self._core(ids))]
+        places = np.flatnonzero(ids == self._image_token)
+        first, length = int(places[0]), len(places)
+        assert places[-1] - first == length - 1, "an image's tokens stand side by side"
+        arrays = {name: _array(found[name]) for name in sorted(found) if name not in _OF_TEXT}
+        return Processed(_digest(arrays), ids.tolist(), first, length, arrays, self._grid(arrays))
+
+    def _call(self, image: Image.Image, **options: Any) -> Any:
+        return self._processor(
+            images=[image],
+            text=[self._processor.image_token],
+            add_special_tokens=False,
+            return_tensors="np",
+            **options,
+        )
+
+    def _grid(self, arrays: dict[str, Array]) -> tuple[int, int, int] | None:
+        if _GRIDS not in arrays:
+            return None
+        frames, rows, columns = arrays[_GRIDS][0].tolist()  # of patches
+        merged = self._processor.image_processor.merge_size
+        return frames, rows // merged, columns // merged
+
+    def _place(self) -> Place:
+        tokenizer, text = self._processor.tokenizer, self._processor.image_token
+        ids = self._call(Image.new("RGB", (64, 48)))["input_ids"][0]
+        first, end = self._core(ids)
+        return Place(
+            text=text,
+            token=tokenizer.convert_tokens_to_ids(text),
+            before=tokenizer.decode(ids[:first], clean_up_tokenization_spaces=False),
+            after=tokenizer.decode(ids[end:], clean_up_tokenization_spaces=False),
+        )
+
+    def _core(self, ids: NDArray[np.int64]) -> tuple[int, int]:
+        """The special tokens of an image's, from the first to behind the last: text beside them is
+        never in one token with them."""
+        special = np.flatnonzero([token in self._special for token in ids.tolist()])
+        return int(special[0]), int(special[-1]) + 1
+
+
+def load(model_dir: Path, image_token: int) -> None:
     """Prepare this process.
+
+    Args:
+        image_token: as of `ImageProcessor`
 
     Raises:
         Exception: whatever transformers raises for a processor that it cannot load.
@@ -65,7 +165,7 @@ def load(model_dir: Path) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's: the parent drains first
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    _processor = make_processor(model_dir)
+    _processor = ImageProcessor(make_processor(model_dir), image_token)
 
 
 def make_processor(model_dir: Path) -> Any:
@@ -82,8 +182,10 @@ def make_processor(model_dir: Path) -> Any:
     return processor
 
 
-def is_loaded() -> None:
-    """Runs in a process once `load` has; what the parent waits for."""
+def place() -> Place:
+    """Runs in a process once `load` has."""
+    assert _processor is not None
+    return _processor.place
 
 
 def read_and_process(
@@ -92,7 +194,7 @@ def read_and_process(
     """
     Args:
         source: a `data:` URL, or the bytes of a file
-        small: as of `processed`
+        small: as of `ImageProcessor.process`
 
     Raises:
         ImageError: it is not an image, or too large.
@@ -100,44 +202,11 @@ def read_and_process(
     data = data_of(source) if isinstance(source, str) else source
     if len(data) > max_bytes:
         raise ImageError(f"has {len(data)} bytes; this worker accepts {max_bytes}")
-    return processed(_processor, decode(data, max_pixels), small=small)
+    assert _processor is not None
+    return _processor.process(decode(data, max_pixels), small=small)
 
 
-def processed(processor: Any, image: Image.Image, *, small: bool = False) -> Processed:
-    """
-    Args:
-        small: whether an image beyond `LOW` pixels shall become smaller, in models that see it at
-            its own size
-
-    Raises:
-        ImageError: the processor refuses it, for instance because it is too narrow.
-    """
-    options = {"most_pixels": LOW} if small and isinstance(processor, PatchProcessor) else {}
-    try:
-        found = processor(
-            images=[image],
-            text=[processor.image_token],
-            add_special_tokens=False,
-            return_tensors="np",
-            **options,
-        )
-    except ValueError as error:
-        raise ImageError(f"cannot be used: {error}") from error
-    ids = found["input_ids"][0]
-    places = np.flatnonzero(ids == processor.image_token_id)
-    first, length = int(places[0]), len(places)
-    assert places[-1] - first == length - 1, "an image's tokens stand side by side"
-    arrays = {name: _array(found[name]) for name in sorted(found) if name not in _OF_TEXT}
-    grid = _grid(arrays, processor)
-    return Processed(_digest(arrays), ids.tolist(), first, length, arrays, grid)
-
-
-def _grid(arrays: dict[str, Array], processor: Any) -> tuple[int, int, int] | None:
-    if _GRIDS not in arrays:
-        return None
-    frames, rows, columns = arrays[_GRIDS][0].tolist()  # of patches
-    merged = processor.image_processor.merge_size
-    return frames, rows // merged, columns // merged
+_processor: ImageProcessor | None = None  # of this process
 
 
 def _array(values: Any) -> Array:

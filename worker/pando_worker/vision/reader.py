@@ -19,7 +19,7 @@ from typing import ParamSpec, TypeVar
 
 from pando_worker.vision.errors import ImageError, ImagesUnavailableError
 from pando_worker.vision.fetching import Fetcher
-from pando_worker.vision.processing import Processed, is_loaded, load, read_and_process
+from pando_worker.vision.processing import Place, Processed, load, place, read_and_process
 
 log = logging.getLogger("pando.worker")
 
@@ -40,15 +40,22 @@ class ImageLimits:
 
 
 class ImageReader:
+    """
+    Attributes:
+        place: of an image in a prompt; None until a process is `loaded`
+    """
+
     def __init__(
         self,
         model_dir: Path,
+        image_token: int,
         limits: ImageLimits,
         *,
         processes: int = 2,
         fetcher: Fetcher | None = None,
     ) -> None:
-        self._model_dir = model_dir
+        self._model_dir, self._image_token = model_dir, image_token
+        self.place: Place | None = None
         self._limits = limits
         self._processes = processes
         self._fetcher = fetcher or Fetcher(limits.hosts, limits.max_bytes)
@@ -62,12 +69,12 @@ class ImageReader:
         Raises:
             ImagesUnavailableError: it has logged why it cannot.
         """
-        await self._in_pool(is_loaded)
+        self.place = await self._in_pool(place)
 
     async def read(self, url: str, *, small: bool = False) -> Processed:
         """
         Args:
-            small: as of `processed`
+            small: as of `ImageProcessor.process`
 
         Raises:
             ImageError: it is not an image that this worker accepts.
@@ -124,7 +131,7 @@ class ImageReader:
             self._processes,
             mp_context=get_context("spawn"),
             initializer=load,
-            initargs=(self._model_dir,),
+            initargs=(self._model_dir, self._image_token),
         )
 
 

@@ -54,6 +54,7 @@ def plan_pool(
     dtype: torch.dtype,
     weight_bytes: int,
     context_length: int,
+    chunk_tokens: int,
     device: torch.device,
     group: ParallelGroup,
 ) -> PoolPlan:
@@ -61,6 +62,7 @@ def plan_pool(
 
     Args:
         dtype: of the activations, and of keys and values unless set otherwise.
+        chunk_tokens: the most that a request runs in one step
 
     Raises:
         DoesNotFit: not even one page does.
@@ -82,7 +84,9 @@ def plan_pool(
         history_bytes=most_bytes(settings.max_running_requests, context_length) if on_gpu else 0,
     )
     windowed = windowed_layers(layers, context_length)
-    share = _window_share(settings, [layers[i] for i in windowed], context_length, dtype)
+    share = _window_share(
+        settings, [layers[i] for i in windowed], context_length, chunk_tokens, dtype
+    )
     tokens, window_tokens = _capacities(budget, share, group)
     return PoolPlan(
         layers=layers,
@@ -98,6 +102,7 @@ def _window_share(
     settings: WorkerSettings,
     windowed: Sequence[AttentionLayer],
     context_length: int,
+    chunk_tokens: int,
     dtype: torch.dtype,
 ) -> WindowShare | None:
     """The window layers' part of the pool; None if all layers share one pool."""
@@ -107,7 +112,7 @@ def _window_share(
         cell_bytes=kv_cell_bytes(windowed, dtype),
         ratio=settings.window_ratio,
         window=max(layer.window or 0 for layer in windowed),
-        chunk_tokens=settings.chunked_prefill_size,
+        chunk_tokens=chunk_tokens,
         context_length=context_length,
     )
 

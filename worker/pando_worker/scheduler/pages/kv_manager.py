@@ -164,6 +164,13 @@ class KVManager:
         """Tokens of `key` that a request would not have to compute; changes nothing."""
         return self.prefixes.pages(key, namespace) * self.page_size
 
+    def usable(self, req: Req) -> int:
+        """Cached tokens from which a waiting request can continue; changes nothing."""
+        end = self.prefix_len(req.tokens(req.matchable), req.namespace)
+        while image := req.image_around(end):
+            end = self.prefix_len(req.tokens(image.start), req.namespace)
+        return end
+
     def admit(self, req: Req, reserve: int, window_reserve: int = 0) -> bool:
         """Lock a waiting request's cached prefix, give it a row and pages for all its tokens, and
         pin the window pages of the cached prefix.
@@ -176,6 +183,9 @@ class KVManager:
             return False
         key = req.tokens(req.matchable)
         match, hit = self.prefixes.match(key, req.namespace)
+        while image := req.image_around(hit * self.page_size):
+            key = req.tokens(image.start)
+            match, hit = self.prefixes.match(key, req.namespace)
         self.cache.inc_lock_ref(match.node)
         lacking = self.pages_for(req.num_tokens) - len(match.pages)
         fits = lacking + reserve <= self.available_pages

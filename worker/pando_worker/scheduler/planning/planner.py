@@ -82,7 +82,9 @@ class Planner:
         prompt can continue. Otherwise `plan` retracts some requests, for which all their sampled
         tokens must be known."""
         if self.prefilling and not self.decodes and not self._jumping:
-            return self._kv.step_limit(self.prefilling[0]) > 0
+            first = self.prefilling[0]
+            least = self._images.least(first) if first.images and self._images else 1
+            return self._kv.step_limit(first) >= least
         return self._kv.has_room(list(self._jumping), len(self.decodes.lacking))
 
     def plan(self, prefills_in_flight: Iterable[Req]) -> Plan:

@@ -53,7 +53,8 @@ def prefill_rows(
     """Divide a step's prompt tokens, and the available window pages, among admitted prompts;
     allocates the window pages of their rows.
 
-    A prompt that gets fewer tokens than it needs runs a chunk of whole pages.
+    A prompt that gets fewer tokens than it needs runs a chunk of whole pages, or one that ends
+    beside an image that may not be cut.
 
     Args:
         prefilling: in order of admission
@@ -74,17 +75,19 @@ def prefill_rows(
         left -= more
     rows: list[Row] = []
     for req, share in shares.items():
-        # cached_len is a multiple of the page size here, so chunks end on page boundaries.
         limit = kv.step_limit(req)
-        count = min(limit, share)
+        count, wanted = min(limit, share), share
         if req.images and images:
-            count = images.limit(req, count)
-        if count < req.extend_len:
+            # In front of all, it may run an image that is longer than the step.
+            count = images.limit(req, count, count if rows else limit)
+            wanted = max(share, images.least(req))
+        elif count < req.extend_len:
+            # cached_len is a multiple of the page size here, so chunks end on page boundaries.
             count = count // kv.page_size * kv.page_size
         if count > 0:
             kv.cover(req, req.cached_len + count)
             rows.append(next_row(req, count))
-        if limit < share:
+        if limit < wanted:
             break  # those behind it must not take the window pages that it waits for
     return rows
 

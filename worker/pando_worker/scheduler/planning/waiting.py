@@ -165,11 +165,12 @@ class WaitingQueue:
         """The requests of an order, each once.
 
         A request may be unable to continue from all that is cached of its prompt: window pages are
-        missing, or pages that only the host has are not worth a copy. That changes without a change
+        missing, pages that only the host has are not worth a copy, or it would cut an image that
+        must run whole. That changes without a change
         of the tree, so it is found out when the request's turn comes, and the order begins anew if
         the request had a wrong place in it.
         """
-        left = 0 if self._kv.prefixes.are_whole else _LOOKED_AT
+        are_whole = self._kv.prefixes.are_whole
         seen: set[Req] = set()
         checked: set[Req] = set()
         is_right = False
@@ -178,10 +179,10 @@ class WaitingQueue:
             for req in order():
                 if req in seen:
                     continue
-                if len(checked) < left and req not in checked and req not in self._parked_at:
+                may_differ = (not are_whole or req.images) and req not in self._parked_at
+                if may_differ and len(checked) < _LOOKED_AT and req not in checked:
                     checked.add(req)
-                    usable = self._kv.prefix_len(req.tokens(req.matchable), req.namespace)
-                    if self.matches.correct(req, usable):
+                    if self.matches.correct(req, self._kv.usable(req)):
                         self._reorder(req)
                         is_right = False
                         break

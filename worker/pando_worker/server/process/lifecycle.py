@@ -21,6 +21,7 @@ import uvloop
 from pando_fleet.traces import Tracing
 from pando_worker.models.config import ModelConfig
 from pando_worker.models.generation_config import SAMPLING, read_generation_config
+from pando_worker.models.sight import blindness
 from pando_worker.parsers.registry import reasoning_format, tool_format
 from pando_worker.server.app import make_app
 from pando_worker.server.engine_client import EngineClient
@@ -84,13 +85,15 @@ def serve(
 
 
 def _sight(settings: WorkerSettings, config: ModelConfig) -> Sight | None:
-    if config.image_token is None:
+    blind = blindness(config, device=settings.device, attention_backend=settings.attention_backend)
+    if config.image_token is None or blind:
         return None
     from pando_worker.vision.reader import ImageLimits, ImageReader  # imports Pillow
 
     hosts = filter(None, map(str.strip, settings.image_hosts.lower().split(",")))
     limits = ImageLimits(settings.max_image_bytes, settings.max_image_pixels, frozenset(hosts))
-    return Sight(ImageReader(Path(settings.model), limits), config.image_token, settings.max_images)
+    reader = ImageReader(Path(settings.model), config.image_token, limits)
+    return Sight(reader, settings.max_images)
 
 
 async def _serve(

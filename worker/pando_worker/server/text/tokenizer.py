@@ -71,9 +71,10 @@ class Tokenizer:
         add_generation_prompt: bool = True,
         answer: str = "",
         template_kwargs: dict[str, Any] | None = None,
+        edit: Callable[[str], str] = str,
     ) -> Prompt:
         """The rendered chat template followed by the beginning of an answer; `room` is for both.
-        The answer is appended verbatim, not rendered as a message.
+        The answer is appended verbatim, not rendered as a message. `edit` changes the whole text.
 
         Raises ApiError 400 if the model has no chat template or the template refuses the messages.
         """
@@ -97,7 +98,7 @@ class Tokenizer:
             # The template writes the special tokens itself.
             given = {"tools": list(tools) if tools else None, **kwargs}
             text = templates.render(messages, add_generation_prompt, given) + answer
-            return self._encode(text, room, False)
+            return self._encode(edit(text), room, False)
 
         return await self._run(render_and_encode, _chars([messages, tools, answer]))
 
