@@ -18,6 +18,8 @@ from transformers import (
     Qwen2VLForConditionalGeneration,
     Qwen3VLConfig,
     Qwen3VLForConditionalGeneration,
+    Qwen3VLMoeConfig,
+    Qwen3VLMoeForConditionalGeneration,
 )
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
@@ -81,7 +83,18 @@ def _qwen2_5(text: dict[str, Any], **fields: Any) -> Any:
 
 
 def _qwen3(text: dict[str, Any], **fields: Any) -> Any:
-    """With features for the first two of its three layers."""
+    config = Qwen3VLConfig(**_qwen3_parts(text), **fields)
+    return Qwen3VLForConditionalGeneration(config)
+
+
+def _qwen3_moe(text: dict[str, Any], **fields: Any) -> Any:
+    text = text | {"moe_intermediate_size": 24, "num_experts": 5, "num_experts_per_tok": 2}
+    config = Qwen3VLMoeConfig(**_qwen3_parts(text), **fields)
+    return Qwen3VLMoeForConditionalGeneration(config)
+
+
+def _qwen3_parts(text: dict[str, Any]) -> dict[str, Any]:
+    """With features for the first two of three layers."""
     vision = _VISION | {
         "hidden_size": 32,
         "intermediate_size": 48,
@@ -90,15 +103,15 @@ def _qwen3(text: dict[str, Any], **fields: Any) -> Any:
         "deepstack_visual_indexes": [0, 1],
     }
     rope = text["rope_parameters"] | {"mrope_section": [4, 2, 2], "mrope_interleaved": True}
-    text |= {"rope_parameters": rope, "num_hidden_layers": 3, "head_dim": 16}
-    config = Qwen3VLConfig(text_config=text, vision_config=vision, **fields)
-    return Qwen3VLForConditionalGeneration(config)
+    text = text | {"rope_parameters": rope, "num_hidden_layers": 3, "head_dim": 16}
+    return {"text_config": text, "vision_config": vision}
 
 
 FAMILIES: dict[str, Callable[..., Any]] = {
     "qwen2-vl": _qwen2,
     "qwen2.5-vl": _qwen2_5,
     "qwen3-vl": _qwen3,
+    "qwen3-vl-moe": _qwen3_moe,
 }
 
 

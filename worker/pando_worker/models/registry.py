@@ -26,6 +26,7 @@ FAMILIES = {
     "Qwen2ForCausalLM": "qwen2",
     "Qwen3ForCausalLM": "qwen3",
     "Qwen3MoeForCausalLM": "qwen3_moe",
+    "Qwen3VLMoeForConditionalGeneration": "qwen3_vl_moe",
 }
 
 

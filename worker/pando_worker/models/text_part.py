@@ -44,6 +44,13 @@ _QWEN2_VL = {
     "mrope_section": (16, 24, 24),
 }
 
+_QWEN3_VL_POSITIONS = {
+    "max_position_embeddings": 128_000,
+    "rope_theta": 500_000.0,
+    "mrope_section": (24, 20, 20),
+    "mrope_interleaved": True,
+}
+
 _WHOLES = {
     "Gemma3ForConditionalGeneration": _Whole(
         decoders={"gemma3_text": "Gemma3ForConditionalGeneration"},
@@ -97,10 +104,24 @@ _WHOLES = {
             "num_attention_heads": 32,
             "num_key_value_heads": 32,
             "head_dim": 128,
-            "max_position_embeddings": 128_000,
-            "rope_theta": 500_000.0,
-            "mrope_section": (24, 20, 20),
-            "mrope_interleaved": True,
+            **_QWEN3_VL_POSITIONS,
+        },
+        image_token=_QWEN_IMAGE_TOKEN,
+    ),
+    "Qwen3VLMoeForConditionalGeneration": _Whole(
+        decoders={"qwen3_vl_moe_text": "Qwen3VLMoeForConditionalGeneration"},
+        defaults={
+            "model_type": "qwen3_vl_moe_text",
+            "vocab_size": 151_936,
+            "hidden_size": 2048,
+            "intermediate_size": 5632,
+            "num_hidden_layers": 24,
+            "num_attention_heads": 16,
+            "num_key_value_heads": 16,
+            "moe_intermediate_size": 1408,
+            "num_experts": 60,
+            "num_experts_per_tok": 4,
+            **_QWEN3_VL_POSITIONS,
         },
         image_token=_QWEN_IMAGE_TOKEN,
     ),
@@ -130,6 +151,8 @@ def text_fields(raw: dict[str, Any]) -> dict[str, Any]:
         text = {
             key: value for key, value in raw.get("text_config", {}).items() if value is not None
         }
+        if "tie_word_embeddings" in raw:  # of the whole model, by which transformers goes
+            text.pop("tie_word_embeddings", None)
         kind = text.get("model_type", whole.defaults["model_type"])
         if kind not in whole.decoders:
             raise UnsupportedModel(

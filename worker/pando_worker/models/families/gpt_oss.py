@@ -16,7 +16,10 @@ from pando_worker.models.layers.experts import MixtureOfExperts
 from pando_worker.models.rope import Count, Positive
 
 TENSORS = StackedByInput(
-    router="mlp.router", gate_up="mlp.experts.gate_up_proj", down="mlp.experts.down_proj"
+    router="mlp.router",
+    gate_up="mlp.experts.gate_up_proj",
+    down="mlp.experts.down_proj",
+    interleaved=True,
 )
 
 

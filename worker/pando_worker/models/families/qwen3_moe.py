@@ -6,7 +6,7 @@ from pando_worker.models.build import Build
 from pando_worker.models.families.decoder import DecoderConfig, pre_norm_decoder
 from pando_worker.models.layers.causal_lm import CausalLM
 from pando_worker.models.layers.expert_tensors import OneByOne
-from pando_worker.models.layers.experts import MixtureOfExperts
+from pando_worker.models.layers.experts import ExpertTensors, MixtureOfExperts
 from pando_worker.models.layers.mlp import GatedMLP
 from pando_worker.models.rope import Count
 
@@ -34,6 +34,15 @@ class Config(DecoderConfig, frozen=True, kw_only=True):
 
 
 def build(config: Config, build: Build) -> CausalLM:
+    return qwen3_moe_decoder(config, build, TENSORS)
+
+
+def qwen3_moe_decoder(config: Config, build: Build, tensors: ExpertTensors) -> CausalLM:
+    """
+    Args:
+        tensors: the form of experts in the checkpoint
+    """
+
     def feed_forward(index: int) -> nn.Module:
         if not config.has_experts(index):
             return GatedMLP(build, config.hidden_size, config.intermediate_size)
@@ -44,7 +53,7 @@ def build(config: Config, build: Build) -> CausalLM:
             experts=config.num_local_experts,
             chosen=config.num_experts_per_tok,
             normalised=config.norm_topk_prob,
-            tensors=TENSORS,
+            tensors=tensors,
         )
 
     return pre_norm_decoder(

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from pando_worker.models.build import Fill
 from pando_worker.models.layers.experts import MixtureOfExperts
 
@@ -44,39 +46,54 @@ class OneByOne:
 
 @dataclass(frozen=True, slots=True)
 class StackedByInput:
-    """One tensor for all experts, as in GPT-OSS: inputs before outputs, gate and up interleaved.
+    """One tensor for all experts, inputs before outputs.
 
-    Attributes are names relative to the decoder layer; router and experts have biases.
+    Attributes are names relative to the decoder layer, and:
+        interleaved: whether gate and up take turns, as in GPT-OSS; otherwise gate is in front of up
+
+    Biases, if the layer has any, are stacked likewise; those of gate and up take turns.
     """
 
     router: str
     gate_up: str
     down: str
+    interleaved: bool
 
     def fills(self, moe: MixtureOfExperts) -> Iterator[Fill]:
-        assert moe.router_bias is not None
-        assert moe.gate_up_bias is not None and moe.down_bias is not None
         experts, hidden_size = moe.router.shape
         total, taken = moe.rows
         mine, every = slice(taken.start, taken.stop), slice(0, hidden_size)
-        both = slice(2 * taken.start, 2 * taken.stop)
-        all_experts = slice(0, experts)
         yield Fill(
-            f"{self.router}.weight", (experts, hidden_size), (all_experts, every), moe.router
+            f"{self.router}.weight", (experts, hidden_size), (slice(0, experts), every), moe.router
         )
+        for expert in range(experts):  # one by one, so that no second copy of all experts exists
+            one = slice(expert, expert + 1)
+            for columns, memory in self._gate_up(moe.gate_up[one], total, taken):
+                shape = (experts, hidden_size, 2 * total)
+                yield Fill(self.gate_up, shape, (one, every, columns), memory.mT)
+            yield Fill(
+                self.down, (experts, total, hidden_size), (one, mine, every), moe.down[one].mT
+            )
+        yield from self._biases(moe)
+
+    def _gate_up(self, memory: Tensor, total: int, taken: range) -> Iterator[tuple[slice, Tensor]]:
+        """This rank's columns of the checkpoint's tensor, and the rows of memory for them."""
+        if self.interleaved:
+            yield slice(2 * taken.start, 2 * taken.stop), memory
+            return
+        for first, half in zip((0, total), memory.chunk(2, dim=1), strict=True):
+            yield slice(first + taken.start, first + taken.stop), half
+
+    def _biases(self, moe: MixtureOfExperts) -> Iterator[Fill]:
+        if moe.router_bias is None or moe.gate_up_bias is None or moe.down_bias is None:
+            return
+        assert self.interleaved
+        experts, hidden_size = moe.router.shape
+        total, taken = moe.rows
+        all_experts, every = slice(0, experts), slice(0, hidden_size)
+        both = slice(2 * taken.start, 2 * taken.stop)
         yield Fill(f"{self.router}.bias", (experts,), (all_experts,), moe.router_bias)
         yield Fill(
             f"{self.gate_up}_bias", (experts, 2 * total), (all_experts, both), moe.gate_up_bias
         )
         yield Fill(f"{self.down}_bias", (experts, hidden_size), (all_experts, every), moe.down_bias)
-        for expert in range(experts):  # one by one, so that no second copy of all experts exists
-            one = slice(expert, expert + 1)
-            yield Fill(
-                self.gate_up,
-                (experts, hidden_size, 2 * total),
-                (one, every, both),
-                moe.gate_up[one].mT,
-            )
-            yield Fill(
-                self.down, (experts, total, hidden_size), (one, mine, every), moe.down[one].mT
-            )
