@@ -5,10 +5,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from pando_worker.attention.torch_backend import TorchAttention
 from pando_worker.rates import Rate
+from pando_worker.runner.cuda.cuda_graph import CudaGraphRunner
 from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.runner.threaded import ThreadedRunner
 from pando_worker.settings import WorkerSettings
+from tests.worker.cuda.test_cuda_graph import CPU, Fixed, repeat
 from tests.worker.scheduler.world import World
 from tests.worker.vision.checkpoints import Seer
 
@@ -18,8 +21,12 @@ Worlds = Callable[..., World]
 
 
 @contextmanager
-def engines_with(seer: Seer, **settings: Any) -> Iterator[Worlds]:
-    """Makes engines that share one loaded model."""
+def engines_with(seer: Seer, *, graphs: bool = False, **settings: Any) -> Iterator[Worlds]:
+    """Makes engines that share one loaded model.
+
+    Args:
+        graphs: whether decodes run as by CUDA graphs; the last page is for padding then
+    """
     runner = TorchModelRunner(
         WorkerSettings.model_validate(
             {
@@ -35,6 +42,18 @@ def engines_with(seer: Seer, **settings: Any) -> Iterator[Worlds]:
             }
         )
     )
+    if graphs:
+        assert isinstance(runner.attention, TorchAttention)
+        runner.graphs = CudaGraphRunner(
+            runner._model,
+            Fixed(runner.attention),
+            runner._futures,
+            CPU,
+            sizes=[1, 2, 4],
+            page_size=PAGE_SIZE,
+            padding_page=runner.capacity_tokens // PAGE_SIZE - 1,
+            capture=repeat,
+        )
     threaded = ThreadedRunner(runner)
 
     def world(

@@ -73,5 +73,5 @@ class Asked:
         world.collect(world.scheduler.receive(Generate(**(values | changes))))  # type: ignore[arg-type]
 
 
-def text_with(*parts: str, image: str = IMAGE) -> str:
-    return f"{image}\n".join(parts)
+def text_with(*parts: str) -> str:
+    return f"{IMAGE}\n".join(parts)

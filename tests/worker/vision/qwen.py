@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 from PIL import Image
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import (
-    AutoModelForImageTextToText,
     PreTrainedTokenizerFast,
     Qwen2_5_VLConfig,
     Qwen2_5_VLForConditionalGeneration,
@@ -140,7 +140,16 @@ def save_qwen(path: Path, family: str, *, seed: int = 0, **text: Any) -> Path:
         # No output has the image token, or one that ends it.
         model.lm_head.weight[[image_token, *range(len(SPECIAL))]] = 0
     model.save_pretrained(path)
+    _write_as_published(path / "model.safetensors")
     return path
+
+
+def _write_as_published(file: Path) -> None:
+    """Experts in their publisher's form, inputs before outputs. Transformers reads both forms, and
+    writes the other one."""
+    tensors = load_file(file)
+    experts = {name: tensors[name].mT.contiguous() for name in tensors if ".experts." in name}
+    save_file(tensors | experts, file, metadata={"format": "pt"})
 
 
 def save_processor(path: Path, images: Any, **tokens: str) -> PreTrainedTokenizerFast:
@@ -168,12 +177,6 @@ def save_processor(path: Path, images: Any, **tokens: str) -> PreTrainedTokenize
 class QwenSeer(Seer):
     """A model whose image tokens have positions in three dimensions."""
 
-    image = IMAGE
-
-    @cached_property
-    def model(self) -> Any:
-        return AutoModelForImageTextToText.from_pretrained(self.path, dtype=torch.float32).eval()
-
     @cached_property
     def processor(self) -> Any:
         return make_processor(self.path)
@@ -181,12 +184,12 @@ class QwenSeer(Seer):
     def logits(
         self, text: str, images: Sequence[Image.Image], output: Sequence[int] = ()
     ) -> Tensor:
-        inputs = self.processor(
-            text=[text], images=list(images), add_special_tokens=False, return_tensors="pt"
-        )
-        ids = torch.cat((inputs["input_ids"], torch.tensor([list(output)]).long()), dim=1)
-        arrays = {name: inputs[name] for name in inputs if "pixel" in name or "grid" in name}
-        if arrays:
+        ids = self.inputs(text, images)["input_ids"]
+        ids = torch.cat((ids, torch.tensor([list(output)]).long()), dim=1)
+        arrays = {}
+        if images:
+            processor = self.processor.image_processor
+            arrays = dict(processor(images=list(images), return_tensors="pt"))
             arrays["mm_token_type_ids"] = (ids == self.processor.image_token_id).int()
         with torch.inference_mode():
             found: Tensor = self.model(input_ids=ids, use_cache=False, **arrays).logits[0]

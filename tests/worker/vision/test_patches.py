@@ -1,6 +1,8 @@
 """Images in patches, at their own size, by the processor of Qwen-VL."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,8 +40,10 @@ def test_patches_are_those_of_transformers(
     )
     expected = theirs(images=[photograph(name)], return_tensors="np")
     assert list(found.arrays) == ["image_grid_thw", "pixel_values"]
-    for array in found.arrays:
-        np.testing.assert_array_equal(found.arrays[array], expected[array])
+    np.testing.assert_array_equal(found.arrays["image_grid_thw"], expected["image_grid_thw"])
+    for frame in expected["pixel_values"].reshape(-1, 3, 2, 14 * 14).swapaxes(0, 2):
+        ours = found.arrays["pixel_values"].reshape(-1, 3, 14 * 14).swapaxes(0, 1)
+        np.testing.assert_array_equal(ours, frame)
     frames, rows, columns = expected["image_grid_thw"][0].tolist()
     assert found.grid == (frames, rows // 2, columns // 2)
     assert found.length == len(found.token_ids) == frames * rows * columns // 4
@@ -62,3 +66,50 @@ def test_images_that_are_too_narrow_are_refused(processor: ImageProcessor) -> No
 def test_the_image_token_of_a_tokenizer_may_have_another_name(tmp_path: Path) -> None:
     save_processor(tmp_path, Qwen2VLImageProcessorPil(), image_token="<picture>")
     assert make_processor(tmp_path).image_token == "<picture>"
+
+
+@pytest.mark.parametrize(
+    ("file", "bounds"),
+    [
+        (  # Qwen2.5-VL's
+            {
+                "min_pixels": 3136,
+                "max_pixels": 12845056,
+                "patch_size": 14,
+                "temporal_patch_size": 2,
+                "merge_size": 2,
+                "image_processor_type": "Qwen2VLImageProcessor",
+                "processor_class": "Qwen2_5_VLProcessor",
+            },
+            (3136, 12845056, 14),
+        ),
+        (  # Qwen3-VL's
+            {
+                "size": {"longest_edge": 16777216, "shortest_edge": 65536},
+                "patch_size": 16,
+                "temporal_patch_size": 2,
+                "merge_size": 2,
+                "image_mean": [0.5, 0.5, 0.5],
+                "image_std": [0.5, 0.5, 0.5],
+                "processor_class": "Qwen3VLProcessor",
+                "image_processor_type": "Qwen2VLImageProcessorFast",
+            },
+            (65536, 16777216, 16),
+        ),
+    ],
+)
+def test_files_are_read_as_published(
+    tmp_path: Path, file: dict[str, Any], bounds: tuple[int, int, int]
+) -> None:
+    save_processor(tmp_path, Qwen2VLImageProcessorPil())
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(file))
+    found = make_processor(tmp_path)
+    assert isinstance(found, PatchProcessor)
+    images = found.image_processor
+    size = images.size
+    assert (size["shortest_edge"], size["longest_edge"], images.patch_size) == bounds
+    image = ImageProcessor(found, found.image_token_id).process(Image.new("RGB", (10, 10)))
+    assert image.grid is not None
+    least, patch = bounds[0], bounds[2]
+    assert image.length * (2 * patch) ** 2 >= least
+    assert image.arrays["pixel_values"].shape == (4 * image.length, 3 * patch**2)

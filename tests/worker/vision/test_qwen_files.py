@@ -26,7 +26,7 @@ from tests.worker.model.paged import CPU
 from tests.worker.vision.engines import engines_with
 from tests.worker.vision.photographs import photograph
 from tests.worker.vision.prompts import Asked, text_with
-from tests.worker.vision.qwen import IMAGE, QwenSeer, save_qwen
+from tests.worker.vision.qwen import QwenSeer, save_qwen
 
 QWEN2_5_VL_7B: dict[str, Any] = {  # all fields of the file's language model
     "architectures": ["Qwen2_5_VLForConditionalGeneration"],
@@ -124,17 +124,19 @@ def test_features_for_deeper_layers_are_kept_and_counted(tmp_path: Path) -> None
     assert tower.embedding_bytes == 3 * 64 * 4
     with torch.inference_mode():
         expected = seer.model.get_image_features(
-            **{name: torch.from_numpy(array) for name, array in image.arrays.items()}
+            **seer.processor.image_processor(
+                images=[photograph("chelsea.png")], return_tensors="pt"
+            )
         )
     levels = (expected.pooler_output, *expected.deepstack_features)
-    for ours, (theirs,) in zip(torch.split(found, 64, dim=-1), levels, strict=True):
-        torch.testing.assert_close(ours, theirs)
+    for ours, (level,) in zip(torch.split(found, 64, dim=-1), levels, strict=True):
+        torch.testing.assert_close(ours, level)
 
 
 def test_tensors_with_their_first_names_are_found(tmp_path: Path) -> None:
     """And a head that is the embedding."""
     seer = QwenSeer(save_qwen(tmp_path, "qwen2-vl", tie_word_embeddings=True))
-    asked = Asked(seer, text_with("the ", " fox", image=IMAGE), ("chelsea.png",))
+    asked = Asked(seer, text_with("the ", " fox"), ("chelsea.png",))
     expected = asked.greedy(5)
     file = tmp_path / "model.safetensors"
     tensors = load_file(file)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 _IMAGE_TOKEN = "<|image_pad|>"  # unless the tokenizer has another
@@ -33,25 +34,32 @@ class PatchProcessor:
         most_pixels: int | None = None,
         **options: Any,
     ) -> dict[str, Any]:
-        """
+        """What transformers' processors return, but each patch has its pixels once.
+
         Args:
             most_pixels: of an image, if its processor would allow more
             text: one, with a token in the place of each image; it gets one for each square of
                 patches, which the tower merges
-            options: of the tokenizer, among them `return_tensors`
+            options: of the tokenizer
         """
         (prompt,) = text
         found = {}
         if images:
-            kind = options.get("return_tensors", "np")
             size = self._size(most_pixels)
-            found = dict(self.image_processor(images=list(images), return_tensors=kind, size=size))
+            found = dict(self.image_processor(images=list(images), return_tensors="np", size=size))
+            found["pixel_values"] = self._once(found["pixel_values"])
             first, *rest = prompt.split(self.image_token)
             patches = [int(np.prod(grid.tolist())) for grid in found["image_grid_thw"]]
             square = self.image_processor.merge_size**2
             parts = zip(patches, rest, strict=True)
             prompt = first + "".join(self.image_token * (n // square) + part for n, part in parts)
         return {**self.tokenizer([prompt], **options), **found}
+
+    def _once(self, patches: NDArray[Any]) -> NDArray[Any]:
+        """For these models an image is a video whose frames are all the same. The first of them:
+        [patches, 3 * temporal_patch_size * patch_size ** 2] to [patches, 3 * patch_size ** 2]."""
+        frames = patches.reshape(len(patches), 3, self.image_processor.temporal_patch_size, -1)
+        return frames[:, :, 0].reshape(len(patches), -1)
 
     def _size(self, most_pixels: int | None) -> dict[str, int]:
         """The bounds of an image's pixels, by the names of transformers."""

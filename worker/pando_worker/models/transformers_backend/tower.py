@@ -69,9 +69,18 @@ class VisionTower(nn.Module):
             for name in images[0].arrays
             if name in self._arguments
         }
+        if "image_grid_thw" in arrays:
+            arrays["pixel_values"] = self._repeated(arrays["pixel_values"])
         found = self._model.get_image_features(**arrays, return_dict=True)
         levels = [found.pooler_output, *getattr(found, "deepstack_features", ())]
         return torch.cat([_joined(level) for level in levels], dim=-1)
+
+    def _repeated(self, patches: Tensor) -> Tensor:
+        """What `vision/patches.py` has left out: [patches, 3 * patch_size ** 2] to [patches, 3 *
+        temporal_patch_size * patch_size ** 2]."""
+        times: int = self._model.config.vision_config.temporal_patch_size
+        frames = patches.view(len(patches), 3, 1, -1).expand(-1, -1, times, -1)
+        return frames.flatten(1)
 
     def _tensor(self, array: NDArray[Any]) -> Tensor:
         tensor = torch.from_numpy(array).to(self._device)
