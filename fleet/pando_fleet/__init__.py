@@ -5,6 +5,7 @@ Read in this order:
     registry/    heartbeats, and which replicas are alive
     records/     everything else in Redis, one file per kind
     canonical/   a prompt's bytes
+    images/      the images of prompts: which one, how large, how many tokens
     placement/   where a prompt is placed, and the lease from then on
     http/        what clients see of both servers: errors, request ids, time limits
     traces.py    spans of requests

@@ -10,6 +10,7 @@ Read in this order:
     marks.py      the bytes that precede content, and what cannot be compared
     plain.py      prompts without roles: texts, token ids, pairs
     parts.py      what the bodies share: tools and contents
+    images.py     parts that are images
     chat.py       chats, in OpenAI's form
     messages.py   Anthropic's messages
     responses.py  OpenAI's responses

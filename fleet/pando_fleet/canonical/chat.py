@@ -11,6 +11,7 @@ from pando_fleet.canonical.marks import (
     without,
 )
 from pando_fleet.canonical.parts import add_content
+from pando_fleet.images.in_prefix import PrefixImage
 
 # Chat templates write a turn's reasoning before its content, and its tool calls after it, so a turn
 # whose content continues extends its bytes.
@@ -18,30 +19,38 @@ _LEADING = ("reasoning", "reasoning_content")
 _SILENT = frozenset(["role", "content", *_LEADING, "annotations", "cache_control"])
 
 
-def chat_bytes(messages: object, tools: bytes = b"") -> bytes:
+def chat_bytes(
+    messages: object, tools: bytes = b"", images: list[PrefixImage] | None = None
+) -> bytes:
     """Canonical bytes of a chat prompt.
 
     The bytes of a longer conversation extend those of its beginning; so do those of a conversation
-    whose last text is continued.
+    whose last text is continued. `images` gets what is known of the prompt's images.
 
     Raises PrefixError if `messages` is not a list of objects with a string role and a content that
     is a string, null or a list of parts; UnicodeEncodeError for a text with half a surrogate pair.
     """
     out = [tools]
-    add_messages(out, messages)
+    add_messages(out, messages, [] if images is None else images)
     return b"".join(out)
 
 
-def add_messages(out: list[bytes], messages: object) -> None:
+def add_messages(out: list[bytes], messages: object, images: list[PrefixImage]) -> None:
     if not isinstance(messages, list):
         raise PrefixError(f"messages must be a list, not {json_type(messages)}")
     for index, message in enumerate(messages):
         if not isinstance(message, dict):
             raise PrefixError(f"messages[{index}] must be an object, not {json_type(message)}")
-        add_message(out, message, "messages", index)
+        add_message(out, message, images, "messages", index)
 
 
-def add_message(out: list[bytes], message: dict[str, object], name: str, index: int) -> None:
+def add_message(
+    out: list[bytes],
+    message: dict[str, object],
+    images: list[PrefixImage],
+    name: str,
+    index: int,
+) -> None:
     """`name` is the list's name in errors. Fields besides role and content are rare."""
     role, content = message.get("role"), message.get("content")
     if not isinstance(role, str):
@@ -56,6 +65,6 @@ def add_message(out: list[bytes], message: dict[str, object], name: str, index: 
         if content:
             out += (TEXT, content.encode())
     else:
-        add_content(out, content, f"{name}[{index}].content")
+        add_content(out, content, images, f"{name}[{index}].content")
     if rest and (said := without(rest, _SILENT)):
         out += (FIELDS, json_bytes(said))

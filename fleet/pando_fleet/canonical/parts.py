@@ -2,6 +2,7 @@
 
 from xxhash import xxh3_128_hexdigest
 
+from pando_fleet.canonical.images import IMAGES, add_image
 from pando_fleet.canonical.marks import (
     END,
     OPAQUE,
@@ -13,10 +14,11 @@ from pando_fleet.canonical.marks import (
     json_type,
     without,
 )
+from pando_fleet.images.in_prefix import PrefixImage
 
 _TEXTS = frozenset(["text", "input_text", "output_text", "summary_text", "reasoning_text"])
-# Parts that consist of text, which are encoded as JSON. All others (images, audio, video, files)
-# are encoded as a digest of their JSON, whatever their size.
+# Parts that consist of text, which are encoded as JSON. All others but images (audio, video,
+# files) are encoded as a digest of their JSON, whatever their size.
 _WORDS = frozenset(["refusal", "thinking", "redacted_thinking", "tool_use", "server_tool_use"])
 _RESULT = "tool_result"  # Anthropic's, which has contents of its own
 
@@ -39,7 +41,7 @@ def tools_bytes(tools: object) -> bytes:
     return TOOLS + json_bytes(bare)
 
 
-def add_content(out: list[bytes], content: object, place: str) -> None:
+def add_content(out: list[bytes], content: object, images: list[PrefixImage], place: str) -> None:
     """Encodes a text like a list of one text part, and an empty text like no part.
 
     Raises PrefixError if `content` is not a string, null or a list of parts.
@@ -49,14 +51,14 @@ def add_content(out: list[bytes], content: object, place: str) -> None:
             out += (TEXT, content.encode())
     elif isinstance(content, list):
         for number, part in enumerate(content):
-            _add_part(out, part, f"{place}[{number}]")
+            _add_part(out, part, images, f"{place}[{number}]")
     elif content is not None:
         raise PrefixError(
             f"{place} must be a string, null or a list of parts, not {json_type(content)}"
         )
 
 
-def _add_part(out: list[bytes], part: object, place: str) -> None:
+def _add_part(out: list[bytes], part: object, images: list[PrefixImage], place: str) -> None:
     if not isinstance(part, dict):
         raise PrefixError(f"{place} must be an object, not {json_type(part)}")
     kind = part.get("type")
@@ -68,11 +70,13 @@ def _add_part(out: list[bytes], part: object, place: str) -> None:
             raise PrefixError(f"{place}.text must be a string, not {json_type(text)}")
         if text:
             out += (TEXT, text.encode())
+    elif kind in IMAGES:
+        add_image(out, images, part)
     elif kind in _WORDS:
         out += (PART, json_bytes(without(part, _CACHE_MARK)))
     elif kind == _RESULT:
         out += (PART, json_bytes(without(part, _AROUND_RESULT)))
-        add_content(out, part.get("content"), f"{place}.content")
+        add_content(out, part.get("content"), images, f"{place}.content")
         out.append(END)
     else:
         digest = xxh3_128_hexdigest(json_bytes(without(part, _CACHE_MARK)))

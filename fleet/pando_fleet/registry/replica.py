@@ -6,6 +6,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from pando_fleet.images.rule import ImageRule
+
 Count = Annotated[int, Meta(ge=0, le=2**53)]  # exact in Redis's numbers
 Rate = Annotated[float, Meta(ge=0)]
 
@@ -52,6 +54,7 @@ class Heartbeat:
     decode_tokens_per_s: Rate = 0.0
     release_tokens_per_s: Rate = 0.0  # KV tokens unpinned by ending requests
     bytes_per_token: Annotated[float, Meta(gt=0)] = 4.0  # prompt bytes per prompt token, smoothed
+    image_rule: ImageRule | None = None  # None: it reads text only, or does not know its rule
     prompt_tokens_total: Count = 0
     cached_prompt_tokens_total: Count = 0
     hot_evicted_tokens_total: Count = 0  # cached tokens that were evicted and soon needed again

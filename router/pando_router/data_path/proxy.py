@@ -55,7 +55,9 @@ class Proxy:
         reception = self._reception
         try:
             with self._lifecycle:
-                order = reception.read(exchange, await reception.body(exchange))
+                body = await reception.body(exchange)
+                order = reception.read(exchange, body)
+                del body  # the order has it, perhaps with another model's name
                 if order.prompt.request.earlier is not None:
                     order = await reception.at_home(exchange, order)
                 exchange.body_read(order)

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from pando_fleet.images.in_prefix import PrefixImage
 from pando_fleet.placement.prefix import chat_bytes
 from pando_router.endpoints.endpoint import CACHE_SALT, MODEL, Endpoint, Replay
 from pando_router.endpoints.openai_events import OpenAIEvents
@@ -28,9 +29,11 @@ class ChatBody(Hints, gc=False, kw_only=True):
 
 def _read(fields: ChatBody) -> Request:
     tools = read_tools(fields.tools, fields.functions)
+    images: list[PrefixImage] = []
     return fields.generates(
         fields.model,
-        prefix=canonical("messages", chat_bytes, fields.messages, tools),
+        prefix=canonical("messages", chat_bytes, fields.messages, tools, images),
+        images=images,
         max_tokens=count(fields.max_completion_tokens, fields.max_tokens),
         n=count(fields.n) or 1,
         scored=wanted(fields.logprobs),
@@ -52,7 +55,7 @@ def _with_text(body: Body, name: str, text: str) -> Body:
 CHAT = Endpoint(
     paths=("/v1/chat/completions",),
     api="OpenAI",
-    placed_by="`tools`, then `messages`; images, audio and files by a digest",
+    placed_by="`tools`, then `messages`; images by their bytes, audio and files by a digest",
     body=ChatBody,
     read=_read,
     example={"model": MODEL, "messages": [{"role": "user", "content": "What is a tree?"}]},

@@ -5,6 +5,7 @@ vLLM accepts conversations for both, too.
 
 from typing import Any
 
+from pando_fleet.images.in_prefix import PrefixImage
 from pando_fleet.placement.prefix import chat_bytes
 from pando_router.endpoints.endpoint import MODEL, Endpoint
 from pando_router.errors import bad_request
@@ -37,8 +38,9 @@ def _read(fields: InputsBody, names: tuple[str, ...]) -> Request:
         if (value := getattr(fields, name)) is not None:
             return prompted(fields.computes(fields.model), value, name)
     if fields.messages is not None:
-        prefix = canonical("messages", chat_bytes, fields.messages)
-        return fields.computes(fields.model, prefix=prefix)
+        images: list[PrefixImage] = []
+        prefix = canonical("messages", chat_bytes, fields.messages, b"", images)
+        return fields.computes(fields.model, prefix=prefix, images=images)
     raise bad_request(f"give {' or '.join(repr(name) for name in names)}", names[0])
 
 

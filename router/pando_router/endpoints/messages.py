@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from pando_fleet.images.in_prefix import PrefixImage
 from pando_fleet.placement.prefix import messages_bytes
 from pando_router.endpoints.endpoint import MODEL, Endpoint, Replay
 from pando_router.endpoints.error_forms import ANTHROPIC
@@ -32,11 +33,12 @@ class CountedBody(msgspec.Struct, gc=False):
 
 def _messages(fields: MessagesBody) -> Request:
     metadata = fields.metadata if isinstance(fields.metadata, dict) else {}
+    tools = read_tools(fields.tools)
+    images: list[PrefixImage] = []
     return Request(
         model=fields.model,
-        prefix=canonical(
-            "messages", messages_bytes, fields.messages, fields.system, read_tools(fields.tools)
-        ),
+        prefix=canonical("messages", messages_bytes, fields.messages, fields.system, tools, images),
+        images=tuple(images),
         max_tokens=count(fields.max_tokens),
         stream=fields.stream is True,
         deterministic=deterministic(fields.temperature, fields.seed),

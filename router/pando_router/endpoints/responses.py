@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from pando_fleet.images.in_prefix import PrefixImage
 from pando_fleet.placement.prefix import responses_bytes
 from pando_router.endpoints.endpoint import CACHE_SALT, MODEL, Endpoint, Replay
 from pando_router.requests.fields import canonical, count, text
@@ -26,11 +27,13 @@ class ResponsesBody(Hints, gc=False, kw_only=True):
 def _read(fields: ResponsesBody) -> Request:
     earlier = text(fields.previous_response_id) or _conversation(fields.conversation)
     tools = read_tools(fields.tools)
+    images: list[PrefixImage] = []
     return fields.generates(
         fields.model,
         prefix=canonical(
-            "input", responses_bytes, fields.input, fields.instructions, tools, earlier
+            "input", responses_bytes, fields.input, fields.instructions, tools, earlier, images
         ),
+        images=images,
         max_tokens=count(fields.max_output_tokens),
         earlier=earlier,
     )

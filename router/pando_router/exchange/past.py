@@ -2,6 +2,7 @@
 
 import msgspec
 
+from pando_fleet.images.in_prefix import PrefixImage
 from pando_fleet.placement.placer import Placement
 from pando_router.configuration.settings import PolicyName
 from pando_router.core.events import CacheReport
@@ -15,7 +16,7 @@ class Try(msgspec.Struct, gc=False):
 
 
 class Past(msgspec.Struct, frozen=True, gc=False):
-    """Numbers, names and terms only: no text and no chunk keys of prompts."""
+    """Numbers, names and terms only: no text, image or chunk key of prompts."""
 
     request_id: str
     at: float  # Unix time, seconds
@@ -25,6 +26,7 @@ class Past(msgspec.Struct, frozen=True, gc=False):
     policy: PolicyName  # that placed it
     tenant: str
     is_salted: bool
+    images: tuple[PrefixImage, ...]
     chunks: int
     placement: Placement | None  # None if placed without Redis
     tried: Try

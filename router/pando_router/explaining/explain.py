@@ -27,6 +27,7 @@ class Explanation:
     pool: str
     policy: PolicyName
     prompt_tokens: int  # estimated
+    images: list[str]  # in words, with their estimated tokens
     chunks: int  # number of chunk keys of the prompt
     chosen: str | None  # a replica; None if the policy chooses by turn or at random
     reason: str
@@ -43,6 +44,7 @@ class PastExplanation:
     pool: str
     policy: PolicyName
     tenant: str
+    images: list[str]  # as in `Explanation`
     chunks: int
     chosen: str
     reason: str
@@ -82,6 +84,7 @@ async def explain(
         pool=target.pool,
         policy=policy,
         prompt_tokens=ask.prompt_tokens,
+        images=reasons.images(prompt.request.images),
         chunks=len(prompt.keys) // KEY_BYTES,
         chosen=chosen,
         reason=reason,
@@ -102,6 +105,7 @@ def explain_past(past: Past) -> PastExplanation:
         pool=past.pool,
         policy=past.policy,
         tenant=past.tenant,
+        images=reasons.images(past.images),
         chunks=past.chunks,
         chosen=past.replica,
         reason=reasons.past_choice(past),

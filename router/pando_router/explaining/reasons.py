@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from enum import StrEnum
 
+from pando_fleet.images.in_prefix import PrefixImage
 from pando_fleet.placement.prefix import CHUNK_BYTES
 from pando_fleet.redis.layout.rows import Candidate
 from pando_router.exchange.past import Past
@@ -18,6 +19,15 @@ class Hit(StrEnum):
     ELSEWHERE = "elsewhere"  # another replica had more of it
     LOST = "lost"  # the replica had less of it than the tree predicted
     UNKNOWN = "unknown"  # placed without Redis
+
+
+def images(images: Sequence[PrefixImage]) -> list[str]:
+    """Each image of a prompt in words, such as "image, 576 tokens (640 x 480 pixels)"."""
+    return [
+        f"image, {image.tokens or 'unknown'} tokens"
+        + (f" ({image.size.width} x {image.size.height} pixels)" if image.size else "")
+        for image in images
+    ]
 
 
 def choice(candidates: Sequence[Candidate]) -> str:

@@ -41,6 +41,7 @@ class Recent(Listener):
             self._policies.name(route.pool, prompt.steering.policy),
             tenant.name,
             tenant.isolate or bool(prompt.request.cache_salt),
+            prompt.request.images,
             len(prompt.keys) // KEY_BYTES,
             route.placement,
             tried,

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import to_builtins
+
 from pando_router.core.flight import Flights
 from pando_router.fleet_view.snapshot import Member
 
@@ -23,6 +25,7 @@ class ReplicaRow:
             "model": beat.model,
             "adapters": beat.adapters,
             "endpoints": beat.endpoints,
+            "image_rule": to_builtins(beat.image_rule),
             "state": member.state.value,
             "age_ms": member.age_ms,
             "running": beat.running,

@@ -13,6 +13,7 @@ from enum import StrEnum
 from operator import itemgetter
 from statistics import fmean
 
+from pando_fleet.images.rule import ImageRule
 from pando_fleet.redis.keys import EXPECTED
 from pando_fleet.redis.layout.constants import FRESH_MS
 from pando_fleet.registry.replica import Heartbeat, Replica, ReplicaState
@@ -80,6 +81,7 @@ class Target:
     trusted: tuple[Member, ...]  # the members to which requests may go
     foreign: tuple[str, ...]  # replicas of the pool that serve something else
     bytes_per_token: float  # prompt bytes per prompt token, mean over the replicas
+    image_rule: ImageRule | None = None  # from an image's size to its tokens; None: unknown
     narrowed: tuple[str, ...] = ()  # adapters, paths, … that only these replicas of the model serve
     expected: bool = False  # the pool exists and will have replicas for this, even if it has none
 
@@ -261,6 +263,7 @@ def _by_name(
                 trusted=tuple(member for member in serving if member.trusted),
                 foreign=tuple(m.beat.replica for m in members if m.beat.replica not in replicas),
                 bytes_per_token=fmean(member.beat.bytes_per_token for member in serving),
+                image_rule=next(filter(None, (m.beat.image_rule for m in serving)), None),
                 narrowed=() if by_all else (name,),
             )
             found.setdefault(name, []).append(target)

@@ -1,5 +1,7 @@
 """A memory budget shared by many owners: take bytes before holding them, then give them back."""
 
+from asyncio import Lock, sleep
+
 from pando_router.current import Current
 
 
@@ -8,6 +10,7 @@ class ByteBudget:
         """If `limit` shrinks, held bytes remain held."""
         self._limit = limit
         self.held = 0
+        self._turns = Lock()
 
     @property
     def room(self) -> int:
@@ -20,6 +23,12 @@ class ByteBudget:
             return False
         self.held += size
         return True
+
+    async def turn(self) -> None:
+        """Waits until it is this owner's turn to work on many bytes. Owners have different turns of
+        the event loop, so that many at once do not keep streams and Redis's answers waiting."""
+        async with self._turns:
+            await sleep(0)
 
     def give_back(self, size: int) -> None:
         self.held -= size

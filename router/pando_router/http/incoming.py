@@ -9,6 +9,9 @@ from pando_router.http.headers import Headers, head, status_line
 from pando_router.http.target import split
 from pando_router.http.until_gone import UntilGone
 
+LARGE_BODY = 1024 * 1024
+"""A larger body takes milliseconds to copy and parse."""
+
 _BODILESS = frozenset((204, 304))
 
 
@@ -124,7 +127,8 @@ class Incoming:
         """The whole body.
 
         Its bytes are taken from the budget as they arrive, until the request has been served, so
-        that a declared length alone keeps no other request out.
+        that a declared length alone keeps no other request out. Large bodies are returned one in
+        each turn of the event loop.
 
         Raises ApiError 413 before reading if the declared length is above `max_bytes`, otherwise as
         soon as more bytes have arrived; 503 likewise if the budget has no room; 408 after the time
@@ -140,6 +144,8 @@ class Incoming:
             raise _no_room()
         if not self.body_complete:
             await self._rest_of_body(max_bytes)
+        if self.body_bytes > LARGE_BODY:
+            await budget.turn()
         body, self._chunks = self._chunks, b""
         return bytes(body)
 

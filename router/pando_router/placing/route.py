@@ -46,5 +46,7 @@ def resolve(
     """
     served = models.find(request.model, path)
     first = served.targets[0]
+    if request.images and first.image_rule is not None:
+        request = request.with_image_tokens(first.image_rule)
     keys = request.keys(first.model, first.adapter, tenant.salt)
-    return Prompt(request, served.targets, keys, steering, served.rename, tenant)
+    return Prompt(request.with_cut_prefix(), served.targets, keys, steering, served.rename, tenant)

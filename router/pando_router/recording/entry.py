@@ -35,7 +35,7 @@ def record_of(
         oldest=oldest,
         pool=route.pool if route is not None else "",
         model=target.adapter or target.model,
-        prompt_bytes=len(request.prefix) + request.extra_bytes,
+        prompt_bytes=len(request.prefix) + request.cut_bytes + request.extra_bytes,
         prompt_tokens=reported or request.prompt_tokens(target.bytes_per_token),
         keys=prompt.keys,
         expected_tokens=request.output_tokens(expected_tokens),

@@ -1,9 +1,11 @@
 """Fields that endpoints have in common, and the requests made from them."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
+from pando_fleet.images.in_prefix import PrefixImage
 from pando_router.requests.fields import deterministic, priority, text
 from pando_router.requests.request import Request
 
@@ -15,11 +17,19 @@ class Asker(msgspec.Struct, gc=False, kw_only=True):
     user: Any = None
     cache_salt: Any = None
 
-    def computes(self, model: str | None, *, prefix: bytes = b"", extra_bytes: int = 0) -> Request:
+    def computes(
+        self,
+        model: str | None,
+        *,
+        prefix: bytes = b"",
+        images: Sequence[PrefixImage] = (),
+        extra_bytes: int = 0,
+    ) -> Request:
         """A request that generates nothing."""
         return Request(
             model=model,
             prefix=prefix,
+            images=tuple(images),
             extra_bytes=extra_bytes,
             max_tokens=0,
             priority=priority(self.priority),
@@ -41,6 +51,7 @@ class Hints(Asker, gc=False, kw_only=True):
         model: str,
         *,
         prefix: bytes = b"",
+        images: Sequence[PrefixImage] = (),
         max_tokens: int | None,
         n: int = 1,
         scored: bool = False,
@@ -49,6 +60,7 @@ class Hints(Asker, gc=False, kw_only=True):
         return Request(
             model=model,
             prefix=prefix,
+            images=tuple(images),
             max_tokens=max_tokens,
             stream=self.stream is True,
             n=n,

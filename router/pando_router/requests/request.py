@@ -3,8 +3,14 @@
 from math import ceil
 
 import msgspec
+from msgspec.structs import replace
 
+from pando_fleet.images.in_prefix import TOKEN_BYTES, PrefixImage, counted, with_room
+from pando_fleet.images.rule import ImageRule
 from pando_fleet.placement.prefix import chunk_keys, seed
+
+KEPT_BYTES = 64 * 1024
+"""Of the prefix, while a request is answered; few are longer."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -13,6 +19,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None
     computes: bool = True  # has a prompt to prefill, so it takes a place and cache on the replica
     prefix: bytes = b""  # canonical bytes of the (first) prompt
+    images: tuple[PrefixImage, ...] = ()  # of that prompt
+    cut_bytes: int = 0  # of the prefix, which a placed request keeps only the beginning of
     extra_bytes: int = 0  # canonical bytes of further prompts in the same request
     token_ids: int | None = None  # exact prompt tokens, if the client sent token ids
     max_tokens: int | None = None  # the client's limit on the answer
@@ -27,8 +35,30 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def prompt_bytes(self) -> int:
-        """The canonical prompt's size; 0 if there are further prompts, whose tokens count too."""
-        return 0 if self.extra_bytes else len(self.prefix)
+        """The canonical prompt's size; 0 if it does not stand for the request's tokens: because
+        there are further prompts, or images whose tokens are unknown."""
+        if self.extra_bytes or (self.images and not self.image_tokens):
+            return 0
+        return len(self.prefix) + self.cut_bytes
+
+    @property
+    def image_tokens(self) -> int:
+        """Estimated; 0 if the model's rule is unknown."""
+        return sum(image.tokens for image in self.images)
+
+    def with_image_tokens(self, rule: ImageRule) -> "Request":
+        """The request, if it has images, with their tokens by the model's rule, and room for these
+        in its prefix."""
+        images = counted(self.images, rule)
+        return replace(self, images=images, prefix=with_room(self.prefix, images))
+
+    def with_cut_prefix(self) -> "Request":
+        """The request once its keys are made: of a long prefix with its beginning only, so that a
+        text does not take its size twice while it is answered."""
+        if len(self.prefix) <= KEPT_BYTES:
+            return self
+        cut = len(self.prefix) - KEPT_BYTES
+        return replace(self, prefix=self.prefix[:KEPT_BYTES], cut_bytes=cut)
 
     def keys(self, model: str, adapter: str = "", salt: str = "") -> bytes:
         """The packed keys of the prompt's full chunks (`chunk_keys`); `salt` is the tenant's."""
@@ -38,7 +68,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         """Estimated from the bytes, or exact if token ids were sent; at least 1."""
         if self.token_ids is not None:
             return max(1, self.token_ids)
-        return max(1, ceil((len(self.prefix) + self.extra_bytes) / bytes_per_token))
+        size, seen = len(self.prefix) + self.cut_bytes + self.extra_bytes, 0
+        if self.images:
+            seen = self.image_tokens
+            size -= TOKEN_BYTES * seen
+        return max(1, seen + ceil(size / bytes_per_token))
 
     def output_tokens(self, expected: int) -> int:
         return expected if self.max_tokens is None else min(self.max_tokens, expected)

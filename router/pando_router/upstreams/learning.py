@@ -144,8 +144,8 @@ class Learning(Listener):
         else:
             prompt_tokens = usage.prompt if usage else None
             cached = usage.cached if usage else None
-        if prompt_tokens and not request.extra_bytes:
-            learner.prompt(len(request.prefix), prompt_tokens)
+        if prompt_tokens and not request.extra_bytes and not request.images:
+            learner.prompt(request.prompt_bytes, prompt_tokens)
         if route.placement is not None:
             chosen = route.placement.chosen
             prompt = prompt_tokens or request.prompt_tokens(order.prompt.targets[0].bytes_per_token)

@@ -59,12 +59,14 @@ class Warming(Listener):
 
     def answered(self, exchange: Exchange, route: Route, head: Head) -> None:
         """Counts the request as a use of its prefix, if it can be replayed and does not build on
-        state that only one replica has."""
+        state that only one replica has. Images are kept nowhere, so requests with any do not
+        count."""
         now, order = monotonic(), exchange.order
         if now < self._next_at or head.status >= 400 or order is None:
             return
         prompt = order.prompt
-        if exchange.endpoint.replay is None or prompt.request.earlier is not None:
+        request = prompt.request
+        if exchange.endpoint.replay is None or request.earlier is not None or request.images:
             return
         self._next_at = now + OBSERVE_EVERY_S
         target = prompt.targets[0]

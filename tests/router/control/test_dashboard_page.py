@@ -1,6 +1,7 @@
 """The dashboard in a browser, on a router with replicas on real sockets."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 from playwright.async_api import Browser, Page
 
+from pando_fleet.images.rule import ImageRule
 from pando_fleet.records.decisions import PastDecision, PastDecisions
 from pando_fleet.redis.client import connect
 from tests.router.control.browser import in_browser
@@ -56,6 +58,7 @@ async def busy_fleet(redis_url: str, **settings: Any) -> AsyncIterator[RouterCli
         "capacity_tokens": 100_000,
         "pinned_tokens": 20_000,
         "cached_tokens": 50_000,
+        "image_rule": ImageRule(kind="fixed", tokens=576),
     }
     async with (
         Replica(redis_url, "a", **kv) as a,
@@ -200,6 +203,15 @@ async def test_a_request_is_explained_before_it_is_sent(browser: Browser, valkey
         await page.fill("#body", '{"model": "nobody\'s", "prompt": "<b>x</b>"}')
         await page.click("#explain-form button")
         await comes(page, "document.getElementById('explanation').innerText.includes(\"nobody's\")")
+        await page.select_option("#path", "/v1/chat/completions")
+        image = {"type": "image_url", "image_url": {"url": "https://pictures.example/a.png"}}
+        await page.fill(
+            "#body", json.dumps({"model": "m", "messages": [{"role": "user", "content": [image]}]})
+        )
+        await page.click("#explain-form button")
+        await comes(
+            page, "document.getElementById('explanation').innerText.includes('image, 576 tokens')"
+        )
 
 
 async def test_an_admins_key_is_asked_for_and_kept_in_the_tab_alone(

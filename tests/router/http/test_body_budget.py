@@ -9,6 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 from pando_router.configuration.settings import RouterSettings
+from pando_router.current import Current
+from pando_router.http.byte_budget import ByteBudget
 from tests.router.http.http_world import Raw
 from tests.router.world import Replica, RouterClient, Stream, completion, serving, until
 
@@ -129,3 +131,24 @@ async def test_bodies_for_the_control_plane_count_as_well(valkey_url: str) -> No
 def test_the_longest_body_must_find_room() -> None:
     with pytest.raises(ValidationError, match="max_bodies_bytes must be at least max_body_bytes"):
         RouterSettings(max_body_bytes=2000, max_bodies_bytes=1999)
+
+
+async def test_large_bodies_are_worked_on_in_different_turns_of_the_event_loop() -> None:
+    """Else 64 of them at once would keep everything else waiting for a second."""
+    budget = ByteBudget(Current(1))
+    loop, now = asyncio.get_running_loop(), 0
+    turns: list[int] = []
+
+    def tick() -> None:
+        nonlocal now
+        now += 1
+        loop.call_soon(tick)
+
+    async def work() -> None:
+        await budget.turn()
+        turns.append(now)
+
+    tick()
+    await asyncio.gather(*(work() for _ in range(10)))
+    assert len(set(turns)) == 10
+    assert turns == sorted(turns)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pando_fleet.placement.prefix import chat_bytes, completion_bytes, messages_bytes, pair_bytes
 from pando_router.endpoints import ENDPOINTS
 from pando_router.errors import ApiError
-from pando_router.requests.request import Request
+from pando_router.requests.request import KEPT_BYTES, Request
 from tests.router.world import Replica, serving
 
 RATES: dict[str, Any] = {"prefill_tokens_per_s": 1000.0, "capacity_tokens": 1_000_000}
@@ -314,3 +314,14 @@ async def test_the_same_conversation_goes_to_its_prefix_through_any_api(valkey_u
             answer = await router.post(path, {"model": "m", **body})
             assert answer.replica == first.replica
             assert int(answer.headers["x-pando-matched-tokens"]) > 700, path
+
+
+def test_a_placed_request_keeps_the_beginning_of_a_long_prompt_and_its_size() -> None:
+    body = json.dumps({"model": "m", "prompt": "words " * 100_000}).encode()
+    request = ENDPOINTS["/v1/completions"].parse(body)
+    placed = request.with_cut_prefix()
+    assert len(placed.prefix) == KEPT_BYTES
+    assert request.prefix.startswith(placed.prefix)
+    assert placed.prompt_bytes == request.prompt_bytes == 600_000
+    assert placed.prompt_tokens(4.0) == request.prompt_tokens(4.0) == 150_000
+    assert placed.with_cut_prefix() is placed

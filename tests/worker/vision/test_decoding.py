@@ -76,6 +76,18 @@ def test_a_cut_off_file_is_refused(kind: str) -> None:
         decode(data[: len(data) // 2], PLENTY)
 
 
+def test_every_spelling_of_base64_that_routers_take_for_equal_is_read() -> None:
+    data = encoded(photograph("chelsea.png"), "JPEG")
+    url = data_url(data)
+    spelled = [
+        url.rstrip("="),
+        url.replace("data:image/png;base64", "DATA:IMAGE/PNG;BASE64"),
+        url.replace("+", "%2B").replace("/", "%2F").replace("=", "%3D"),
+        url[:30] + url[30:].replace("+", "-").replace("/", "_"),
+    ]
+    assert [data_of(one) == data for one in spelled] == [True] * 4
+
+
 @pytest.mark.parametrize(
     "url", ["data:", "data:image/png,abc", "data:image/png;base64,a", "data:image/png;base64,%%%"]
 )

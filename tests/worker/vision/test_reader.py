@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from pando_fleet.images.rule import ImageRule
 from pando_worker.vision import reader as reading
 from pando_worker.vision.errors import ImageError, ImagesUnavailableError
 from pando_worker.vision.reader import ImageLimits, ImageReader
@@ -63,6 +64,11 @@ async def test_digest_is_of_what_is_seen(reader: ImageReader) -> None:
 async def test_what_is_refused_says_why(reader: ImageReader, url: str, message: str) -> None:
     with pytest.raises(ImageError, match=message):
         await reader.read(url)
+
+
+async def test_it_knows_how_many_tokens_an_image_takes(reader: ImageReader) -> None:
+    await reader.loaded()
+    assert reader.rule == ImageRule(kind="fixed", tokens=16)
 
 
 async def test_no_more_are_read_at_once_than_fit(

@@ -6,6 +6,7 @@ Read in this order:
     decoding.py    bytes to an RGB image
     processing.py  an image to pixel values and prompt tokens, in processes of their own
     patches.py     the processor of models that see images in rows of patches
+    rules.py       how many tokens an image takes, for the routers
     errors.py      why an image cannot be used
 
 Imports no other room of the worker. Without torch, except in the processes of `processing.py`,

@@ -1,11 +1,10 @@
 """Bytes to an RGB image, with bounds on its size, by Pillow."""
 
-import base64
-import binascii
 import io
 
 from PIL import Image, ImageOps
 
+from pando_fleet.images.data_url import base64_of, decoded
 from pando_worker.vision.errors import ImageError
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF")  # as Pillow names them
@@ -14,17 +13,17 @@ Image.MAX_IMAGE_PIXELS = None  # `decode` has a bound of its own, which it check
 
 
 def data_of(url: str) -> bytes:
-    """The bytes of a `data:` URL.
+    """The bytes of a `data:` URL, in any spelling of base64.
 
     Raises:
         ImageError: it is not in base64.
     """
-    head, comma, text = url.partition(",")
-    if not comma or not head.lower().endswith(";base64"):
-        raise ImageError("must be data:image/png;base64,... : other data: URLs are not read")
     try:
-        return base64.b64decode("".join(text.split()), validate=True)
-    except (binascii.Error, ValueError) as error:
+        text = base64_of(url)
+        if text is None:
+            raise ImageError("must be data:image/png;base64,... : other data: URLs are not read")
+        return decoded(text)
+    except ValueError as error:  # also binascii.Error and UnicodeEncodeError
         raise ImageError(f"is not valid base64: {error}") from error
 
 

@@ -17,9 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from pando_fleet.images.rule import ImageRule
 from pando_worker.vision.decoding import data_of, decode
 from pando_worker.vision.errors import ImageError
 from pando_worker.vision.patches import PatchProcessor
+from pando_worker.vision.rules import rule_of
 
 Array = NDArray[np.float32] | NDArray[np.int64] | NDArray[np.bool_]
 
@@ -82,6 +84,7 @@ class ImageProcessor:
 
     Attributes:
         place: of an image in a prompt
+        rule: how many tokens an image takes; None if that is not known
     """
 
     def __init__(self, processor: Any, image_token: int) -> None:
@@ -94,6 +97,7 @@ class ImageProcessor:
         added = processor.tokenizer.added_tokens_decoder
         self._special = {image_token, *(token for token, one in added.items() if one.special)}
         self.place = self._place()
+        self.rule = rule_of(processor, LOW)
 
     def process(self, image: Image.Image, *, small: bool = False) -> Processed:
         """
@@ -182,10 +186,10 @@ def make_processor(model_dir: Path) -> Any:
     return processor
 
 
-def place() -> Place:
-    """Runs in a process once `load` has."""
+def known() -> tuple[Place, ImageRule | None]:
+    """Runs in a process once `load` has: what its parent needs to know of the processor."""
     assert _processor is not None
-    return _processor.place
+    return _processor.place, _processor.rule
 
 
 def read_and_process(

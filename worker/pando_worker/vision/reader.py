@@ -17,9 +17,10 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+from pando_fleet.images.rule import ImageRule
 from pando_worker.vision.errors import ImageError, ImagesUnavailableError
 from pando_worker.vision.fetching import Fetcher
-from pando_worker.vision.processing import Place, Processed, load, place, read_and_process
+from pando_worker.vision.processing import Place, Processed, known, load, read_and_process
 
 log = logging.getLogger("pando.worker")
 
@@ -43,6 +44,7 @@ class ImageReader:
     """
     Attributes:
         place: of an image in a prompt; None until a process is `loaded`
+        rule: how many tokens an image takes, if that is known, once a process is `loaded`
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class ImageReader:
     ) -> None:
         self._model_dir, self._image_token = model_dir, image_token
         self.place: Place | None = None
+        self.rule: ImageRule | None = None
         self._limits = limits
         self._processes = processes
         self._fetcher = fetcher or Fetcher(limits.hosts, limits.max_bytes)
@@ -69,7 +72,7 @@ class ImageReader:
         Raises:
             ImagesUnavailableError: it has logged why it cannot.
         """
-        self.place = await self._in_pool(place)
+        self.place, self.rule = await self._in_pool(known)
 
     async def read(self, url: str, *, small: bool = False) -> Processed:
         """

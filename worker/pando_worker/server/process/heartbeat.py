@@ -112,6 +112,7 @@ class Heart:
             state=self._state(),
             endpoints=self._endpoints,
             bytes_per_token=self._service.prompt_meter.bytes_per_token,
+            image_rule=sight.reader.rule if (sight := self._service.sight) else None,
             inter_token_seconds_total=self._service.metrics.gaps_s,
             inter_tokens_total=self._service.metrics.gaps,
         )
@@ -124,6 +125,7 @@ class Heart:
             return ReplicaState.STALLED
         if self._service.gate.draining:
             return ReplicaState.DRAINING
-        if self._service.engine.ready is None:
+        sight = self._service.sight
+        if self._service.engine.ready is None or (sight and sight.reader.place is None):
             return ReplicaState.STARTING
         return ReplicaState.READY

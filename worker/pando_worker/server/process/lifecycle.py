@@ -277,6 +277,7 @@ async def _announce_ready(service: Service, address: Address, end: "_End") -> No
                 "cannot serve this model: its image processor cannot be loaded, as logged above"
             )
             return
+        service.engine.changed.set()  # report it to the fleet at once
     await service.engine.loaded.wait()
     log.info("ready at %s", address.url, extra=msgspec.to_builtins(service.engine.ready))
     # Not earlier: until now the engine's processes needed the cores.

@@ -1,0 +1,52 @@
+"""Images among the canonical bytes of a prompt.
+
+There an image is a digest, which a few bytes hold. But chunks of canonical bytes stand for tokens:
+a replica's tree is as large as its cache, and a match of so many chunks is a match of so many
+tokens. So once its tokens are known, an image gets as many bytes as a text with that many tokens
+would have (`with_room`). Then 2,000 tokens of an image weigh as much as 2,000 tokens of text.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pando_fleet.images.rule import ImageRule
+from pando_fleet.images.size import Size
+
+TOKEN_BYTES = 4
+"""Bytes of a token of an image. A constant, unlike that of text, because keys depend on it."""
+
+MOST_IMAGES = 256
+"""Images of a prompt that have a size and tokens; further ones are digests only."""
+
+MOST_TOKENS = 1 << 19
+"""Of all images of a prompt together, which bounds the bytes: a longer path has no keys."""
+
+_ROOM = b"\xfc"  # UTF-8 does not contain it
+
+
+class PrefixImage(NamedTuple):
+    end: int  # the place after its digest, in the canonical bytes
+    size: Size | None  # None if unknown
+    is_low: bool = False  # the client wants little `detail`
+    tokens: int = 0  # estimated; 0 before `counted`
+
+
+def counted(images: Sequence[PrefixImage], rule: ImageRule) -> tuple[PrefixImage, ...]:
+    """The images with their tokens."""
+    found, left = [], MOST_TOKENS
+    for image in images:
+        tokens = min(left, rule.tokens_of(image.size, is_low=image.is_low))
+        left -= tokens
+        found.append(image._replace(tokens=tokens))
+    return tuple(found)
+
+
+def with_room(data: bytes, images: Sequence[PrefixImage]) -> bytes:
+    """Canonical bytes with TOKEN_BYTES more for each token of an image, after its digest."""
+    parts: list[bytes] = []
+    done = 0
+    for image in images:
+        parts += (data[done : image.end], _ROOM * (TOKEN_BYTES * image.tokens))
+        done = image.end
+    parts.append(data[done:])
+    return b"".join(parts)
