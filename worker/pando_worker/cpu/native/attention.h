@@ -1,6 +1,6 @@
-// Attention of new tokens straight from the paged KV pool, nothing gathered: block after block of keys
-// with the largest score so far (FlashAttention, arXiv:2205.14135). The keys of a block are packed by
-// dimension, so that its scores are sums down the columns, and all queries of a group pass over them.
+// Attention of new tokens that reads the paged KV pool directly, without gathering it: one block of keys
+// after the other, with the largest score so far (FlashAttention, arXiv:2205.14135). The keys of a block
+// are packed by dimension, so that scores are sums down the columns; all queries of a group share them.
 
 #pragma once
 
@@ -27,35 +27,35 @@ struct Attend {
     int halves;
 };
 
-// Keys that the new token at this position sees, of those that a window leaves: up to itself, if an
-// image has no later tokens that it sees.
+// The number of keys that the new token at this position sees if no window hides any: up to itself, and in
+// an image also later ones.
 inline long seen(const Attend& a, long token, long position) {
     return a.seen ? a.seen[token] : position + 1;
 }
 
-// Neighbouring new tokens of a row: they see almost the same keys.
+// Adjacent new tokens of a row, which see almost the same keys.
 struct Queries {
     long row, token, position, count;
-    long end;  // keys that the last one sees
+    long end;  // the number of keys that the last one sees
 };
 
-// A query of one head, and what it has of the keys so far: out holds the values weighted by
-// exp(score - most), total the sum of these weights.
+// A query of one head and its result over the keys so far: `out` holds the values weighted by
+// exp(score - most), `total` the sum of these weights.
 struct Pair {
     const float* q;
     float* out;
     long from, to;  // the keys it sees
     float most;
-    Vec total;  // in parts
+    Vec total;  // its lanes add up to the sum
 };
 
-// Blocks begin at multiples of it, whatever rows are together: a row's sums are the same alone.
+// Blocks begin at multiples of it whichever rows share a batch, so a row's sums do not depend on others.
 constexpr long KEY_BLOCK = 64;
 
 // Keys and values of a block and one head: keys [dim, KEY_BLOCK], values [KEY_BLOCK, v_dim].
 struct Packed {
     const float *keys, *values;
-    long begin, count;  // a multiple of 2 * VL; there are zeros where no key is
+    long begin, count;  // a multiple of 2 * VL; columns without a key are zero
 };
 
 // Scores of P queries and WIDTH vectors of keys.
@@ -85,7 +85,7 @@ void score(const Attend& a, const Pair* pairs, const Packed& block, float (*out)
     if (at < block.count) score_at<P, 2>(a, pairs, block.keys, out, at);
 }
 
-// Scores to weights, 0 for keys that the query does not see.
+// Turns scores into weights: 0 for keys that the query does not see.
 inline void soften(const Attend& a, Pair& pair, const Packed& block, float* s) {
     long from = std::clamp(pair.from - block.begin, 0L, block.count);
     long to = std::clamp(pair.to - block.begin, 0L, block.count);
@@ -115,7 +115,7 @@ inline void soften(const Attend& a, Pair& pair, const Packed& block, float* s) {
     pair.total = total;
 }
 
-// Adds values with P queries' weights to what these have.
+// Adds the values, by the weights of P queries, to the queries' results.
 template <int P, int WIDTH>
 void weigh_at(const Attend& a, const Pair* pairs, const Packed& block, const float (*weights)[KEY_BLOCK],
               long at) {
@@ -155,21 +155,21 @@ void attend_few(const Attend& a, Pair* pairs, const Packed& block) {
 }
 
 inline void attend_block(const Attend& a, Pair* pairs, Pair* end, const Packed& block) {
-    while (pairs < end && pairs->to <= block.begin) ++pairs;  // the first ones may see nothing of it
+    while (pairs < end && pairs->to <= block.begin) ++pairs;  // the first queries may see no key of it
     for (; end - pairs >= 6; pairs += 6) attend_few<6>(a, pairs, block);
     if (end - pairs >= 4) attend_few<4>(a, pairs, block), pairs += 4;
     if (end - pairs >= 2) attend_few<2>(a, pairs, block), pairs += 2;
     if (end - pairs >= 1) attend_few<1>(a, pairs, block);
 }
 
-// Blocks of as many queries each, that share their first keys: `shared`, a multiple of KEY_BLOCK.
+// Blocks of equally many queries that share their first `shared` keys, a multiple of KEY_BLOCK.
 struct Group {
     const Queries* blocks;
     long count, shared;
 };
 
-// Attention of a group with some KV heads and all query heads of these. A part of the keys is read for
-// all heads before the next one: they lie side by side, and in pages of memory of their own.
+// Attention of a group for some KV heads and all query heads that use them. Each part of the keys is read
+// for all heads before the next part, because the heads of a key are adjacent in memory.
 class Attention {
   public:
     Attention(const Attend& a, Group group, Range kv_heads)
@@ -209,7 +209,7 @@ class Attention {
             pairs_.push_back({q, out, from, to, -INFINITY, Vec{}});
     }
 
-    // Some blocks of queries over the keys from begin to end, in their order.
+    // Passes some blocks of queries over the keys from begin to end, in order.
     void pass(long begin, long end, long first_block, long last_block) {
         for (long next; begin < end; begin = next) {
             next = std::min(end, (begin / KEY_BLOCK + 1) * KEY_BLOCK);
@@ -261,13 +261,13 @@ class Attention {
     Range heads_;
     long fan_, first_, per_block_;
     std::vector<Pair> pairs_;  // by KV head, then by block
-    float *keys_, *values_, *nothing_;  // of the block at hand; zeros
+    float *keys_, *values_, *nothing_;  // keys and values of the current block; zeros
 };
 
 constexpr long QUERY_BLOCK = 64;
-constexpr long GROUP_ROWS = 8;  // decodes, at least, for whom shared keys are packed
+constexpr long GROUP_ROWS = 8;  // packing shared keys pays from so many decodes
 
-// Keys that two rows see in the same slots.
+// The number of keys that two rows have in the same slots.
 inline long in_common(const Attend& a, long row, long other) {
     const int32_t *one = a.pages + row * a.table_stride, *two = a.pages + other * a.table_stride;
     long least = std::min(a.lengths[row], a.lengths[other]);
@@ -275,8 +275,8 @@ inline long in_common(const Attend& a, long row, long other) {
     return pages * a.page_size / KEY_BLOCK * KEY_BLOCK;
 }
 
-// Calls `each` with groups of queries and what they cost: the keys they read. Decodes that follow one
-// another and share a prefix are together, at most so many.
+// Calls `each` with each group of queries and its cost, the number of keys that it reads. Consecutive
+// decodes that share a prefix form one group of at most `most` rows.
 template <class Each>
 void for_each_group(const Attend& a, long most, Each each) {
     std::vector<Queries> blocks;
@@ -308,14 +308,14 @@ void for_each_group(const Attend& a, long most, Each each) {
     }
 }
 
-// Keys read by all queries of one head.
+// How many keys all queries of one head read.
 inline long attend_cost(const Attend& a) {
     long total = 0;
     for (long r = 0; r < a.rows; ++r) total += long(a.lengths[r]) * a.extends[r];
     return total;
 }
 
-// Every thread walks through all groups and takes those that begin in its part of the cost.
+// Each thread walks through all groups and takes those that begin in its share of the cost.
 inline void attend(const Attend& a, Team team) {
     long rows = std::max(GROUP_ROWS, a.rows / team.size);
     long heads = std::clamp(a.rows * a.kv_heads / team.size, 1L, a.kv_heads);

@@ -1,4 +1,4 @@
-// Floats of 16 bits with the exponent of 32 (bfloat16): how keys and values may be kept.
+// bfloat16: floats of 16 bits with the exponent of float32. The KV pool may hold keys and values so.
 
 #pragma once
 
@@ -26,8 +26,8 @@ inline float widened(Bfloat x) {
 }
 inline float widened(float x) { return x; }
 
-// As `transpose` of floats, for 2 * VL columns. They change places in pairs, which are widened then: half
-// as many steps, and no copy in floats.
+// Like `transpose` of floats, for 2 * VL columns. It transposes pairs of numbers and then widens them:
+// half as many steps, and no copy as floats.
 inline void transpose(const Bfloat* const* from, long at, float* out, long stride) {
     Vec rows[VL];
     for (int i = 0; i < VL; ++i) std::memcpy(rows + i, from[i] + at, sizeof(Vec));
@@ -39,7 +39,7 @@ inline void transpose(const Bfloat* const* from, long at, float* out, long strid
     }
 }
 
-// To the nearest, of two to the even one, as torch does it.
+// Rounds to nearest, ties to even, like torch.
 inline void narrow(const float* from, Bfloat* to, long count) {
     for (long i = 0; i < count; ++i) {
         uint32_t bits;

@@ -1,10 +1,10 @@
-// Linear layers on quantized weights: unsigned integers in groups along the inputs, each group with a
-// scale and a minimum. The inputs are quantized to bytes, too, row by row, so that a group is a sum of
-// products of bytes; these are exact, and only scaling rounds.
+// Linear layers on quantized weights: unsigned integers in groups along the inputs, with a scale and a
+// minimum for each group. Each row of inputs is quantized to bytes too, so that a group is a sum of
+// products of bytes. Those sums are exact; only the scaling rounds.
 //
-// Weights lie in tiles of LANES outputs; a tile has its inputs in runs of RUN, and of each run four
-// inputs of the first output, four of the second, and so on. Of two numbers in a byte the low one is
-// of the run's first half, as in GGUF's blocks.
+// Weights are stored in tiles of LANES outputs. A tile stores its inputs in runs of RUN: four inputs of
+// the first output, four of the second, and so on. If a byte holds two numbers, the low one belongs to
+// the run's first half, as in GGUF's blocks.
 
 #pragma once
 
@@ -21,10 +21,10 @@ constexpr int RUN = 32;
 struct GroupedWeight {
     const uint8_t* values;  // [tiles, runs, LANES * RUN * bits / 8]
     const void* scales;     // [tiles, groups, LANES], Half or float
-    const void* minimums;   // the same; null: -scale * zero
+    const void* minimums;   // the same; if null, the minimum is -scale * zero
     long outputs, inputs;
     int bits, group;  // 4 or 8; 16 or 32
-    int halves;       // scales and minimums are Half
+    int halves;       // whether scales and minimums are Half
 
     long runs() const { return (inputs + RUN - 1) / RUN; }
     long groups() const { return runs() * RUN / group; }
@@ -32,16 +32,16 @@ struct GroupedWeight {
     float zero() const { return bits == 4 ? 8 : 128; }
 };
 
-// Rows of inputs as bytes: value = scale * byte.
+// Rows of inputs as bytes; an input is scale * byte.
 struct QuantizedRows {
-    const int8_t* values;  // [rows, runs * RUN], zeros at the end
+    const int8_t* values;  // [rows, runs * RUN], padded with zeros
     const float* scales;   // [rows, runs]
-    const float* sums;     // [rows, groups], of each group's values
+    const float* sums;     // [rows, groups], the sum of each group's values
 };
 
-// Bytes of `count` floats, zeros for what is missing of a run; returns the scale.
+// Quantizes `count` floats to bytes, pads the run with zeros, and returns the scale.
 inline float quantize_some(const float* x, long count, int8_t* out) {
-    int32_t most = 0;  // of the bits without the sign, which are in the numbers' order
+    int32_t most = 0;  // compared as bits without the sign, which have the order of the numbers
     for (long i = 0; i < count; ++i) {
         int32_t bits;
         std::memcpy(&bits, x + i, 4);
@@ -50,7 +50,7 @@ inline float quantize_some(const float* x, long count, int8_t* out) {
     float largest;
     std::memcpy(&largest, &most, 4);
     float factor = largest > 0 ? 127 / largest : 0.0f;
-    constexpr float ROUND = 1.5f * (1 << 23);  // added, the number is in the last bits
+    constexpr float ROUND = 1.5f * (1 << 23);  // adding it moves the rounded number into the lowest bits
     for (long i = 0; i < count; ++i) {
         float shifted = x[i] * factor + ROUND;
         int32_t bits;
@@ -74,7 +74,7 @@ inline void quantize_row(const float* x, long inputs, int group, int8_t* values,
     }
 }
 
-// A run of a tile: bytes of its inputs, four at a time.
+// One run of a tile: its weights as bytes, four inputs at a time.
 template <int BITS>
 inline void unpack(const uint8_t* p, Bytes (&w)[RUN / 4]) {
     for (int i = 0; i < RUN / 4; ++i)
@@ -91,13 +91,13 @@ inline Floats at_group(const GroupedWeight& a, const void* numbers, long index) 
                     : load_floats(static_cast<const float*>(numbers) + index * LANES);
 }
 
-// ROWS rows of x times one tile. A row's sums are the same to the last bit for any ROWS.
-// The loops over rows are unrolled, so that all sums stay in registers; weights are fetched ahead, as the
-// hardware does not look beyond a page of memory.
+// Multiplies ROWS rows of x by one tile. A row's sums are the same to the last bit for any ROWS.
+// The loops over rows are unrolled to keep all sums in registers. Weights are prefetched, because the
+// hardware's prefetcher stops at the end of a memory page.
 template <int BITS, int GROUP, int ROWS>
 inline void grouped_tile(const GroupedWeight& a, const QuantizedRows& x, long row, long tile,
                          Floats (&out)[ROWS]) {
-    constexpr int PARTS = RUN / GROUP, COUNT = GROUP / 4;  // groups of a run, and fours of a group
+    constexpr int PARTS = RUN / GROUP, COUNT = GROUP / 4;  // groups in a run, and fours in a group
     constexpr long RUN_BYTES = LANES * RUN * BITS / 8, AHEAD = 2048;
     long runs = a.runs(), groups = a.groups();
     const uint8_t* values = a.values + tile * runs * RUN_BYTES;
@@ -157,7 +157,7 @@ inline void grouped_rows(const GroupedProduct& a, long row, long tile) {
             y[r * a.y_stride + i] = lanes[r][i] + (a.bias ? a.bias[first + i] : 0.0f);
 }
 
-// The outputs of some tiles. So many rows at a time as stay in the second cache while the tiles pass.
+// Computes the outputs of some tiles, for as many rows at a time as stay in the L2 cache meanwhile.
 template <int BITS, int GROUP>
 inline void grouped_tiles(const GroupedProduct& a, Range tiles) {
     constexpr long BLOCK = 128;
@@ -187,7 +187,7 @@ inline float number_at(const GroupedWeight& a, const void* numbers, long index) 
     return lanes[index % LANES];
 }
 
-// The weights of one output, [inputs].
+// Decodes the weights of one output, [inputs].
 inline void grouped_row(const GroupedWeight& a, long output, float* out) {
     long tile = output / LANES, lane = output % LANES, runs = a.runs(), groups = a.groups();
     long run_bytes = LANES * RUN * a.bits / 8;

@@ -1,6 +1,6 @@
-// The model step's inner loops for CPUs, in float32: plain C functions on raw pointers, compiled for
-// the machine they run on by library.py. Where a call is recorded, its arguments are kept: what they
-// point to may change, and must live as long as the tape.
+// The inner loops of a model step on CPUs, in float32: plain C functions on raw pointers, which
+// library.py compiles for the machine they run on. A recorded call keeps its arguments: the memory that
+// they point to may change, and must live as long as the tape.
 
 #include <algorithm>
 #include <cmath>
@@ -34,7 +34,7 @@ void norm_row(const float* x, const float* weight, float shift, float* y, long k
     for (; at < k; ++at) y[at] = x[at] * factor * (weight[at] + shift);
 }
 
-// Columns of act(gate) * up of one row, from a multiple of VL on.
+// Columns of act(gate) * up of one row; the first one is a multiple of VL.
 void gate_row(const float* gate, const float* up, float* out, Range columns, int act) {
     long at = columns.begin;
     for (; at + VL <= columns.end; at += VL) {
@@ -47,7 +47,7 @@ void gate_row(const float* gate, const float* up, float* out, Range columns, int
     }
 }
 
-// The largest of n values and where it is first; NaN if there is one.
+// The largest of n values and its first index; NaN if any value is NaN.
 void best_of(const float* x, long n, float* best, int64_t* where) {
     Vec most = broadcast(-INFINITY);
     IntVec odd = {};
@@ -82,13 +82,13 @@ extern "C" {
 Tape* pando_tape_new() { return new Tape; }
 void pando_tape_free(Tape* tape) { delete tape; }
 
-// Calls of this thread are put on the tape, too, until the next call of this with null.
+// From now on this thread's calls are recorded on the tape as well as made, until it is null.
 void pando_record(Tape* tape) { recording = tape; }
 
-// Makes the tape's calls again.
+// Repeats the calls on the tape.
 void pando_play(Tape* tape, int threads) { play(*tape, threads); }
 
-// y [m, n] = x [m, k] . w [n, k]^T + bias [n]; rows of x lie x_stride floats apart, bias may be null.
+// y [m, n] = x [m, k] . w [n, k]^T + bias [n]; rows of x are x_stride floats apart; bias may be null.
 void pando_linear(const float* x, long x_stride, const float* w, const float* bias, float* y, long m,
                   long n, long k, int threads) {
     Linear a{x, w, bias, y, m, n, k, x_stride};
@@ -96,7 +96,7 @@ void pando_linear(const float* x, long x_stride, const float* w, const float* bi
     run(threads, cost, [=](Team team) { linear_columns(a, team.share(n, 8)); });
 }
 
-// Rows of x [m, k] as bytes for the product below, whose `group` it is; see QuantizedRows.
+// Quantizes rows of x [m, k] to bytes for the product below, with its `group`; see QuantizedRows.
 void pando_quantize(const float* x, long x_stride, long m, long k, int group, int8_t* values,
                     float* scales, float* sums, int threads) {
     long runs = (k + RUN - 1) / RUN;
@@ -109,8 +109,8 @@ void pando_quantize(const float* x, long x_stride, long m, long k, int group, in
     });
 }
 
-// y [m, n] = x . w^T + bias [n], which may be null, of quantized rows and weights; rows of y lie y_stride
-// floats apart.
+// y [m, n] = x . w^T + bias [n] of quantized rows and weights; rows of y are y_stride floats apart; bias
+// may be null.
 void pando_grouped_linear(const int8_t* values, const float* scales, const float* sums,
                           const uint8_t* weight, const void* weight_scales, const void* minimums,
                           int bits, int group, int halves, const float* bias, float* y, long y_stride,
@@ -121,7 +121,7 @@ void pando_grouped_linear(const int8_t* values, const float* scales, const float
     run(threads, cost, [=](Team team) { grouped_product(a, team.share(a.weight.tiles(), 1)); });
 }
 
-// Rows `ids` of a quantized table [rows, width]; NaN for one that it does not have.
+// Rows `ids` of a quantized table [rows, width]; NaN for an id outside the table.
 void pando_grouped_embed(const int64_t* ids, const uint8_t* weight, const void* scales,
                          const void* minimums, int bits, int group, int halves, float* out, long tokens,
                          long rows, long width) {
@@ -146,7 +146,7 @@ void pando_rms_norm(const float* x, long x_stride, const float* weight, float sh
     });
 }
 
-// x [m, k] += added, and y [m, k] its norm as above; y may be `added`.
+// x [m, k] += added; y [m, k] is its norm as above. y may be `added`.
 void pando_add_rms_norm(float* x, const float* added, const float* weight, float shift, float* y,
                         long m, long k, float eps) {
     run(1, [] { return 0.0; }, [=](Team team) {
@@ -170,7 +170,7 @@ void pando_gated(const float* gate_up, float* out, long m, long n, int act, int 
     });
 }
 
-// Rows `ids` of a table [rows, width]; NaN for one that it does not have.
+// Rows `ids` of a table [rows, width]; NaN for an id outside the table.
 void pando_embed(const int64_t* ids, const float* table, float* out, long tokens, long rows,
                  long width) {
     run(1, [] { return 0.0; }, [=](Team team) {
@@ -183,8 +183,8 @@ void pando_embed(const int64_t* ids, const float* table, float* out, long tokens
     });
 }
 
-// What `pando_rotate` takes, of positions and radians a position [half]: cosines twice; sines, of which
-// the first half is negated. Both [tokens, 2 * half], times scale.
+// The arguments of `pando_rotate` from positions and radians per position [half]: cosines, repeated, and
+// sines, the first half negated. Both are [tokens, 2 * half], times scale.
 void pando_angles(const int64_t* positions, const float* frequencies, float scale, float* cos,
                   float* sin, long tokens, long half) {
     run(1, [] { return 0.0; }, [=](Team team) {
@@ -200,7 +200,7 @@ void pando_angles(const int64_t* positions, const float* frequencies, float scal
     });
 }
 
-// The largest of each row's n values and where it is first; NaN where the row has one.
+// The largest of each row's n values and its first index; NaN if the row has one.
 void pando_best(const float* x, long x_stride, float* best, int64_t* tokens, long rows, long n,
                 int threads) {
     auto cost = [=] { return double(rows) * n / 4; };
@@ -222,7 +222,7 @@ void pando_rotate(const float* x, long x_stride, const float* cos, const float* 
     });
 }
 
-// Rows of `width` floats into slots of the pool, whose numbers are bfloat16 where `halves`.
+// Writes rows of `width` floats into slots of the pool, as bfloat16 if `halves`.
 void pando_store(const float* x, long x_stride, const int64_t* slots, void* pool, long tokens, long width,
                  int halves) {
     run(1, [] { return 0.0; }, [=](Team team) {
@@ -235,11 +235,11 @@ void pando_store(const float* x, long x_stride, const int64_t* slots, void* pool
     });
 }
 
-// Attention of the new tokens of all rows, which are in the pool already. Row r has the last
-// extends[r] of its lengths[r] tokens in q [tokens, heads, dim] and out [tokens, heads, v_dim], one row
-// after the other; pages is [rows, table_stride]. window 0 and soft_cap 0 mean none; sinks [heads]
-// may be null. So may seen [tokens]: how many of its row's tokens each new token sees, ascending in each
-// row; else those up to itself.
+// Attention of the new tokens of all rows, whose keys and values are already in the pool.
+// q [tokens, heads, dim] and out [tokens, heads, v_dim] hold the rows one after the other: of row r the
+// last extends[r] of its lengths[r] tokens. pages is [rows, table_stride]. window 0 and soft_cap 0 mean
+// none; sinks [heads] may be null. seen [tokens] is the number of its row's tokens that each new token
+// sees, ascending in each row; if null, a token sees those up to itself.
 void pando_attend(const float* q, long q_stride, const void* k, const void* v, float* out,
                   const int32_t* pages, long table_stride, const int32_t* lengths,
                   const int32_t* extends, const float* sinks, const int32_t* seen, long rows,

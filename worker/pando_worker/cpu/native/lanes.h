@@ -1,5 +1,5 @@
-// Sixteen lanes of integers and floats, one for each output of a tile of quantized weights, and the
-// product of bytes that they are made for: with AVX-512 VNNI, with AVX2, and without either.
+// Sixteen lanes of integers and floats, one for each output of a tile of quantized weights, and their
+// product of bytes: with AVX-512 VNNI, with AVX2, and without either.
 
 #pragma once
 
@@ -10,11 +10,11 @@
 #endif
 
 constexpr int LANES = 16;
-typedef uint16_t Half;  // the bits of a float of 16 bits
+typedef uint16_t Half;  // the bits of a float16
 
 #if defined(__AVX512VNNI__) && defined(__AVX512F__) && defined(__AVX512BW__)
 
-struct Bytes { __m512i v; };  // four of each lane
+struct Bytes { __m512i v; };  // four in each lane
 struct Ints { __m512i v; };
 struct Floats { __m512 v; };
 
@@ -23,7 +23,7 @@ inline Bytes low_nibbles(Bytes b) { return {_mm512_and_si512(b.v, _mm512_set1_ep
 inline Bytes high_nibbles(Bytes b) {
     return {_mm512_and_si512(_mm512_srli_epi16(b.v, 4), _mm512_set1_epi8(15))};
 }
-// a + the sum of each lane's four unsigned bytes of w times the four signed bytes at x.
+// In each lane: a + the sum of w's four unsigned bytes times the four signed bytes at x.
 inline Ints dot4(Ints a, Bytes w, const int8_t* x) {
     int32_t four;
     std::memcpy(&four, x, 4);
@@ -55,8 +55,8 @@ inline __m256i high_nibbles(__m256i b) {
 }
 inline Bytes low_nibbles(Bytes b) { return {{low_nibbles(b.v[0]), low_nibbles(b.v[1])}}; }
 inline Bytes high_nibbles(Bytes b) { return {{high_nibbles(b.v[0]), high_nibbles(b.v[1])}}; }
-// Pairs of products are added in 16 bits, into which two of bytes up to 255 do not fit: each half of a
-// byte has its own.
+// AVX2 adds pairs of products in 16 bits, where two products of bytes up to 255 overflow. So each half of
+// a byte is multiplied separately.
 inline Ints dot4(Ints a, Bytes w, const int8_t* x) {
     int32_t four;
     std::memcpy(&four, x, 4);
@@ -100,7 +100,7 @@ inline Floats floats(Each each) {
 inline float widened(Half h) {
     uint32_t sign = uint32_t(h & 0x8000) << 16, rest = h & 0x7fff, bits;
     if (rest >= 0x7c00)
-        bits = 0x7f800000 | (rest & 0x3ff) << 13;  // infinity, or none
+        bits = 0x7f800000 | (rest & 0x3ff) << 13;  // infinity or NaN
     else if (rest >= 0x400)
         bits = (rest << 13) + (112u << 23);
     else {

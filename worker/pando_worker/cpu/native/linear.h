@@ -1,6 +1,6 @@
-// Linear layers over few rows. The library behind torch packs the weights anew for each call, which
-// costs more than the product of few rows. Here both operands are read as they lie: a tile of NR
-// weight rows and MR input rows is NR x MR dot products along their common, contiguous dimension.
+// Linear layers over few rows. The library behind torch repacks the weights on each call, which costs
+// more than the product of few rows. These loops read both operands in place: a tile of NR weight rows
+// and MR input rows is NR x MR dot products along their common, contiguous dimension.
 
 #pragma once
 
@@ -24,7 +24,7 @@ inline void tile(const float* const* w, const float* const* x, long k, float out
     };
     long at = 0;
     for (; at + VL <= k; at += VL) step([&](const float* p) { return load(p + at); });
-    if (at < k)  // in the same order as all else: a tile's size must not show in its results
+    if (at < k)  // the same order of additions for every size of tile, so results do not depend on it
         step([&](const float* p) { return load_first(p + at, k - at); });
     for (int i = 0; i < MR; ++i) {
         int j = 0;
@@ -54,9 +54,9 @@ inline void linear_tile(const Linear& a, long i, long j, long from, long len) {
         }
 }
 
-// The weights of the next tile, while this one is computed: of each of its rows the part that falls
-// to `count` of all inputs. Hardware fetches ahead within a page of memory only, which is hardly more
-// than a tile.
+// Prefetches weights of the next tile while this one is computed: of each row the share that belongs to
+// `count` of all inputs. The hardware's prefetcher stops at the end of a memory page, which holds little
+// more than a tile.
 inline void fetch_next(const Linear& a, long i, long count, long j, long rows, long from, long len) {
     for (long r = j + rows; r < j + 2 * rows; ++r)
         for (long at = len * i / a.m / LINE * LINE; at < len * (i + count) / a.m; at += LINE)
@@ -75,9 +75,9 @@ inline void linear_rows(const Linear& a, long j, long from, long len) {
     for (; i < a.m; ++i) linear_tile<NR, 1>(a, i, j, from, len);
 }
 
-constexpr long K_BLOCK = 2048;  // weights of a tile stay in the first cache while all rows pass
+constexpr long K_BLOCK = 2048;  // so the weights of a tile stay in the L1 cache for all rows
 
-// The given columns of y.
+// Computes the given columns of y.
 inline void linear_columns(const Linear& a, Range columns) {
     for (long from = 0; from < a.k; from += K_BLOCK) {
         long len = std::min(K_BLOCK, a.k - from);

@@ -1,6 +1,6 @@
-// How kernels share their work among threads: one kernel by itself, or a recorded step of many
-// kernels played without letting the threads go between them. Waking a sleeping thread takes longer
-// than most kernels of a decode step; within a step they wait for one another spinning.
+// How kernels share work among threads: a single kernel, or a recorded step of many kernels during which
+// the threads stay awake. Waking a thread takes longer than most kernels of a decode step, so within a
+// step the threads spin while they wait for each other.
 
 #pragma once
 
@@ -15,24 +15,24 @@ struct Range {
     long begin, end;
 };
 
-// One of the threads that do a work, or one of the parts that it is cut into.
+// One thread of those that share a task, or one part of a task.
 struct Team {
     int me, size;
 
-    // Its part of 0..count, which is cut at multiples of `grain`.
+    // Its share of 0..count; shares begin at multiples of `grain`.
     Range share(long count, long grain) const {
         long grains = (count + grain - 1) / grain;
         return {grains * me / size * grain, std::min(count, grains * (me + 1) / size * grain)};
     }
 };
 
-// Something to do, and about how many multiplications that takes now.
+// A task, and roughly how many multiplications it takes now.
 struct Work {
     std::function<double()> cost;
     std::function<void(Team)> part;
 };
 
-// How far the threads are with one work: parts that are taken, and parts that are done.
+// Progress on one task: how many parts have been taken and how many are done.
 struct Progress {
     std::atomic<int> taken{0}, done{0};
     int parts = 1;
@@ -41,21 +41,21 @@ struct Progress {
 // Kernels in the order of their calls, each with its arguments.
 struct Tape {
     std::vector<Work> works;
-    std::vector<Progress> progress;  // of each, while threads play it
+    std::vector<Progress> progress;  // of each call, while threads play the tape
 };
 
-// Where calls of this thread are recorded, beside being made; null: nowhere.
+// The tape on which this thread's calls are recorded; null if they are only made.
 inline thread_local Tape* recording = nullptr;
 
-// What could be multiplied while a thread wakes up, and while threads wait for each other's parts.
+// How many multiplications take as long as waking a thread, and as long as one wait between threads.
 constexpr double WAKING = 1e6, WAITING = 5e4;
 
-// As many threads as have that much to do each, to be worth the trouble.
+// How many threads to use, so that each has at least that much work.
 inline int threads_for(double multiplications, double trouble, int most) {
     return std::clamp(static_cast<int>(multiplications / trouble), 1, most);
 }
 
-// Does the work with at most so many threads.
+// Runs the task on at most so many threads.
 template <class Cost, class Part>
 void run(int threads, Cost cost, Part part) {
     if (recording) recording->works.push_back({cost, part});
@@ -73,9 +73,9 @@ inline void relax() {
 #endif
 }
 
-// Until all parts are done. A thread that waits for long, since another one has lost its core, sleeps.
+// Waits until all parts are done. A thread sleeps if it waits long, as when another has lost its core.
 inline void wait_for(const Progress& progress) {
-    constexpr int SPINS = 2000;  // tens of microseconds
+    constexpr int SPINS = 2000;  // about tens of microseconds
     for (int spin = 0; spin < SPINS; ++spin) {
         if (progress.done.load(std::memory_order_acquire) == progress.parts) return;
         relax();
@@ -84,8 +84,8 @@ inline void wait_for(const Progress& progress) {
         progress.done.wait(seen, std::memory_order_acquire);
 }
 
-// One thread's way through the tape. It takes part after part as long as there are any, so the first
-// one need not wait until the others are awake, nor for one that has lost its core between two parts.
+// One thread plays the tape. It takes parts as long as any are left, so the first thread waits neither
+// for the others to wake up nor for one that has lost its core between two parts.
 inline void play_along(Tape& tape) {
     for (size_t at = 0; at < tape.works.size(); ++at) {
         Progress& progress = tape.progress[at];
@@ -99,7 +99,7 @@ inline void play_along(Tape& tape) {
 }
 
 inline void play(Tape& tape, int threads) {
-    constexpr double PART = 1e5;  // multiplications that are worth a part of their own
+    constexpr double PART = 1e5;  // multiplications that justify a separate part
     if (tape.progress.size() != tape.works.size())
         tape.progress = std::vector<Progress>(tape.works.size());
     double total = 0;

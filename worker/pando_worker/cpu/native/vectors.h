@@ -1,4 +1,4 @@
-// Vectors of floats, as wide as the machine's, with the few functions that the kernels need on them.
+// Vectors of floats of the machine's width, and the few functions on them that the kernels need.
 
 #pragma once
 
@@ -17,22 +17,22 @@ constexpr int VL = 8;
 constexpr int VL = 4;
 #endif
 
-constexpr long LINE = 16;  // floats in a line of the caches: threads had better not share one
+constexpr long LINE = 16;  // floats in a cache line; threads should not write to the same one
 
 typedef float Vec __attribute__((vector_size(VL * 4)));
 typedef float UnalignedVec __attribute__((vector_size(VL * 4), aligned(4), may_alias));
 typedef int32_t IntVec __attribute__((vector_size(VL * 4)));
 
 inline Vec load(const float* p) { return *reinterpret_cast<const UnalignedVec*>(p); }
-inline Vec load_first(const float* p, long count) {  // and zeros
+inline Vec load_first(const float* p, long count) {  // the rest is zero
     Vec v = {};
     for (long i = 0; i < count; ++i) v[i] = p[i];
     return v;
 }
 inline void store(float* p, Vec v) { *reinterpret_cast<UnalignedVec*>(p) = v; }
-inline Vec broadcast(float x) { return x - Vec{}; }  // x + 0 would be an addition: it is not -0 for -0
+inline Vec broadcast(float x) { return x - Vec{}; }  // not x + 0, which turns -0 into 0
 
-// a * b + c, rounded once. Left to the compiler, tiles of one sum would be rounded twice.
+// a * b + c, rounded once. The compiler would otherwise round twice in tiles with a single sum.
 inline Vec multiply_add(Vec a, Vec b, Vec c) {
 #if defined(PANDO_AVX512)
     return (Vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
@@ -43,7 +43,7 @@ inline Vec multiply_add(Vec a, Vec b, Vec c) {
 #endif
 }
 
-// The numbers that `each` gives for 0, 1, ...
+// The vector of each(0), each(1), ...
 template <class Each, int... LANE>
 constexpr IntVec lanes(Each each, std::integer_sequence<int, LANE...>) {
     return IntVec{each(LANE)...};
@@ -53,7 +53,7 @@ constexpr IntVec lanes(Each each) {
     return lanes(each, std::make_integer_sequence<int, VL>());
 }
 
-// All lanes by an operation, in halves.
+// Combines all lanes by an operation, halving the vector each time.
 template <int HALF = VL / 2, class Operation>
 inline float across(Vec v, Operation operation) {
     if constexpr (HALF == 0)
@@ -68,7 +68,7 @@ inline float sum(Vec v) {
 inline Vec larger(Vec a, Vec b) { return a > b ? a : b; }
 inline float largest(Vec v) { return across(v, larger); }
 
-// The sums of four vectors' lanes.
+// The four sums of the lanes of four vectors.
 #if defined(__AVX2__) && defined(__FMA__)
 inline __m256 fold(Vec v) {
 #if defined(PANDO_AVX512)
@@ -87,7 +87,7 @@ inline void sum4(Vec a, Vec b, Vec c, Vec d, float* out) {
 }
 #endif
 
-// One step of a transposition: the S x S blocks beside the diagonal of each 2S x 2S block change places.
+// One step of a transposition: swaps the two off-diagonal S x S blocks of each 2S x 2S block.
 template <int S>
 inline void swap_blocks(Vec* rows) {
     constexpr IntVec upper = lanes([](int i) { return i & S ? VL + i - S : i; });
@@ -99,7 +99,7 @@ inline void swap_blocks(Vec* rows) {
         }
 }
 
-// Rows become columns.
+// Transposes the rows.
 inline void transpose(Vec (&rows)[VL]) {
     swap_blocks<1>(rows);
     swap_blocks<2>(rows);
@@ -107,7 +107,7 @@ inline void transpose(Vec (&rows)[VL]) {
     if constexpr (VL > 8) swap_blocks<8>(rows);
 }
 
-// out[c][r] = from[r][at + c] for VL rows and columns; rows of out lie `stride` floats apart.
+// out[c][r] = from[r][at + c] for VL rows and columns; rows of out are `stride` floats apart.
 inline void transpose(const float* const* from, long at, float* out, long stride) {
     Vec rows[VL];
     for (int i = 0; i < VL; ++i) rows[i] = load(from[i] + at);
@@ -118,7 +118,7 @@ inline void transpose(const float* const* from, long at, float* out, long stride
 // exp for x <= 88, and 0 below -87: 2^n * e^r with |r| <= ln 2 / 2, e^r by its Taylor series to r^6 (error
 // 1.2e-7).
 inline Vec exp_vec(Vec x) {
-    constexpr float ROUND = 1.5f * (1 << 23);  // added, what is behind the point goes
+    constexpr float ROUND = 1.5f * (1 << 23);  // adding it drops the fraction
     x = x > broadcast(88.0f) ? broadcast(88.0f) : x;
     Vec shifted = multiply_add(x, broadcast(1.44269504f), broadcast(ROUND));
     Vec n = shifted - ROUND;
