@@ -1,6 +1,6 @@
 """The world of router tests: a real router, and replicas on real sockets that a test controls.
 
-async with Replica(redis_url, "a") as a, serving(redis_url) as router:
+async with fleet(redis_url, "a") as (router, a):
     answer = await router.post("/v1/completions", {"model": "m", "prompt": "hello"})
 """
 
@@ -9,7 +9,7 @@ import itertools
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
@@ -292,6 +292,18 @@ async def serving(redis_url: str, *, key: str = "", **settings: Any) -> AsyncIte
                 yield RouterClient(port, session, key)
         finally:
             await server.close(1.0)
+
+
+@asynccontextmanager
+async def fleet(
+    redis_url: str, *names: str, **settings: Any
+) -> AsyncIterator[tuple[RouterClient, *tuple[Replica, ...]]]:
+    """A router like `serving`'s, and its replicas with these names, which it knows to be ready."""
+    async with AsyncExitStack() as stack:
+        replicas = [await stack.enter_async_context(Replica(redis_url, name)) for name in names]
+        router = await stack.enter_async_context(serving(redis_url, **settings))
+        await router.ready(*names)
+        yield router, *replicas
 
 
 def completion(prompt: str = "hello", **more: Any) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from pando_fleet.registry.registry import Registry
 from pando_fleet.registry.upstreams import UpstreamRecords
 from tests.fleet.redis_server import RedisServer
 from tests.fleet.world import POOL, World, path
-from tests.router.world import Replica, completion, serving
+from tests.router.world import completion, fleet
 from tests.waiting import until
 
 PAGE = Path(__file__).parents[3] / "docs" / "redis.md"
@@ -124,8 +124,7 @@ async def test_a_fleet_runs_with_the_rights_that_the_page_lists_and_needs_each(
         restrict(admin)
         url = f"redis://pando:secret@127.0.0.1:{server.port}/1"
         await whole_fleet(url)
-        async with Replica(url, "a"), serving(url) as router:
-            await router.ready("a")
+        async with fleet(url, "a") as (router, *_):
             assert (await router.post("/v1/completions", completion("hello"))).status == 200
         assert denied(admin) == set()
         needed = used(admin) | in_scripts()

@@ -9,7 +9,7 @@ from typing import Any
 from aiohttp import web
 from playwright.async_api import Browser, Page
 
-from tests.router.world import Replica, RouterClient, serving, until
+from tests.router.world import Replica, RouterClient, fleet, until
 
 PATIENCE_MS = 60_000
 PHONE: dict[str, Any] = {
@@ -97,11 +97,12 @@ async def talking(
 ) -> AsyncIterator[tuple[Page, RouterClient, Replica, list[str]]]:
     """The page, on a router with one replica `a`, and its console's errors."""
     given = {"chat_page": True, **(settings or {})}
-    async with Replica(redis_url, "a") as a, serving(redis_url, **given) as router:
-        await router.ready("a")
-        async with opened(browser, router.url, **options) as (page, complaints, _):
-            await page.wait_for_selector(".message")
-            yield page, router, a, complaints
+    async with (
+        fleet(redis_url, "a", **given) as (router, a),
+        opened(browser, router.url, **options) as (page, complaints, _),
+    ):
+        await page.wait_for_selector(".message")
+        yield page, router, a, complaints
 
 
 async def say(page: Page, text: str) -> None:

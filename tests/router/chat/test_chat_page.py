@@ -7,7 +7,7 @@ from playwright.async_api import Browser
 from tests.router.chat.talking import PHONE, Speech, answered, opened, received, say, talking
 from tests.router.control.browser import in_browser
 from tests.router.tenants.tenants_world import ADMIN, key_file
-from tests.router.world import Replica, never, serving, status, until
+from tests.router.world import fleet, never, status, until
 
 pytestmark = in_browser
 
@@ -249,26 +249,23 @@ async def test_a_question_without_an_answer_is_not_given_to_the_model_again(
 
 
 async def test_a_router_that_is_gone_is_said_so(browser: Browser, valkey_url: str) -> None:
-    async with Replica(valkey_url, "a"), serving(valkey_url, chat_page=True) as router:
-        await router.ready("a")
-        async with opened(browser, router.url) as (page, _, __):
-            await page.wait_for_selector(".message")
-            await page.route("**/v1/chat/completions", lambda route: route.abort())
-            await say(page, "Hello?")
-            error = page.locator(".error")
-            await error.wait_for()
-            assert "The router cannot be reached." in await error.inner_text()
+    async with (
+        fleet(valkey_url, "a", chat_page=True) as (router, *_),
+        opened(browser, router.url) as (page, *_),
+    ):
+        await page.wait_for_selector(".message")
+        await page.route("**/v1/chat/completions", lambda route: route.abort())
+        await say(page, "Hello?")
+        error = page.locator(".error")
+        await error.wait_for()
+        assert "The router cannot be reached." in await error.inner_text()
 
 
 async def test_a_key_is_asked_for_and_kept_in_the_tab_alone(
     browser: Browser, valkey_url: str, tmp_path: Path
 ) -> None:
     keys = key_file(tmp_path, guest={})
-    async with (
-        Replica(valkey_url, "a") as a,
-        serving(valkey_url, key=ADMIN, api_keys=keys, chat_page=True) as router,
-    ):
-        await router.ready("a")
+    async with fleet(valkey_url, "a", key=ADMIN, api_keys=keys, chat_page=True) as (router, a):
         a.answer = lambda request: Speech("Welcome.")(request)
         async with opened(browser, router.url) as (page, _, asked):
             await page.wait_for_selector("#key-form:not([hidden])")
@@ -301,8 +298,7 @@ async def test_a_key_is_asked_for_and_kept_in_the_tab_alone(
 
 
 async def test_it_asks_the_router_alone(browser: Browser, valkey_url: str) -> None:
-    async with Replica(valkey_url, "a") as a, serving(valkey_url, chat_page=True) as router:
-        await router.ready("a")
+    async with fleet(valkey_url, "a", chat_page=True) as (router, a):
         a.answer = Speech(
             "![cat](https://images.example/cat.png) <img src='https://images.example/dog.png'>"
             " [here](https://example.org/) <link rel=stylesheet href=https://example.org/a.css>"

@@ -17,7 +17,7 @@ from pando_fleet.records.homes import Homes
 from pando_fleet.redis.client import connect
 from pando_fleet.registry.replica import ReplicaState
 from tests.router.tenants.tenants_world import ADMIN, bearer, key_file
-from tests.router.world import Replica, RouterClient, Stream, serving, until
+from tests.router.world import Replica, RouterClient, Stream, fleet, serving, until
 
 MESSAGE: dict[str, Any] = {
     "id": "msg_1",
@@ -293,11 +293,7 @@ async def test_a_stored_response_is_read_cancelled_and_deleted_where_it_is(
 
 async def test_a_stored_response_is_its_tenants_own(valkey_url: str, tmp_path: Path) -> None:
     file = key_file(tmp_path, a={}, b={})
-    async with (
-        Replica(valkey_url, "r") as replica,
-        serving(valkey_url, key=ADMIN, api_keys=file) as router,
-    ):
-        await router.ready("r")
+    async with fleet(valkey_url, "r", key=ADMIN, api_keys=file) as (router, replica):
         replica.answer = say_response
         made = await router.post("/v1/responses", {"model": "m", "input": "hi"}, **bearer("a"))
         path = f"/v1/responses/{made.json['id']}"
@@ -308,8 +304,7 @@ async def test_a_stored_response_is_its_tenants_own(valkey_url: str, tmp_path: P
 async def test_a_stored_response_whose_replica_does_not_answer_is_an_error_that_says_so(
     valkey_url: str,
 ) -> None:
-    async with Replica(valkey_url, "a") as a, serving(valkey_url) as router:
-        await router.ready("a")
+    async with fleet(valkey_url, "a") as (router, a):
         a.answer = say_response
         made = await router.post("/v1/responses", {"model": "m", "input": "hi"})
         await a.refuse()

@@ -19,7 +19,7 @@ from pando_router.migration.form import Form
 from pando_router.requests.request import Request
 from pando_router.warming.prefixes import SentRequest
 from pando_router.warming.replay import prefill
-from tests.router.world import Replica, serving
+from tests.router.world import fleet
 from tools.generate.endpoints import PAGE, TABLE
 
 SOURCES = Path(pando_router.__file__).parent
@@ -83,8 +83,7 @@ async def test_a_new_endpoint_needs_no_more_than_its_registration(
         monkeypatch.setitem(ENDPOINTS, path, POEMS)
     theme = "the sea and the hills " * 40
     body = {"model": "m", "theme": theme}
-    async with Replica(valkey_url, "a") as a, serving(valkey_url) as router:
-        await router.ready("a")
+    async with fleet(valkey_url, "a") as (router, a):
         for path in POEMS.paths:
             answer = await router.post(path, body)
             assert (answer.status, a.received[-1].path) == (200, path)

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from pando_router.configuration.settings import RouterSettings
 from pando_router.data_path.rename import with_model
 from pando_router.errors import ApiError
-from tests.router.world import Replica, chat, completion, serving
+from tests.router.world import Replica, chat, completion, fleet, serving
 
 RATES: dict[str, Any] = {"prefill_tokens_per_s": 1000.0, "capacity_tokens": 1_000_000}
 LONG = "".join(f"{i:07d} " for i in range(1024))
@@ -53,11 +53,7 @@ async def test_an_alias_is_forwarded_by_its_real_name_and_nothing_else_changes(
     valkey_url: str,
 ) -> None:
     body = b'{"model": "gpt-4o" ,"prompt": "caf\\u00e9", "temperature": 1.00, "x": {"model": "m"}}'
-    async with (
-        Replica(valkey_url, "a") as a,
-        serving(valkey_url, aliases="gpt-4o=m") as router,
-    ):
-        await router.ready("a")
+    async with fleet(valkey_url, "a", aliases="gpt-4o=m") as (router, a):
         assert (await router.post("/v1/completions", body)).status == 200
         forwarded = a.received[0]
         assert json.loads(forwarded.body) == json.loads(body) | {"model": "m"}

@@ -20,7 +20,7 @@ from tests.router.migration.test_migration_proxy import (
     two,
 )
 from tests.router.scripted_engine import TEXT, Engine
-from tests.router.world import Replica, completion, never, serving, status, streaming, until
+from tests.router.world import Replica, completion, fleet, never, serving, status, streaming, until
 
 STALLED = 'pando_router_abandoned_requests_total{pool="default",state="stalled"}'
 
@@ -62,12 +62,7 @@ QUICK: dict[str, Any] = {"health_timeout": 0.3}
 
 
 async def test_a_stream_leaves_a_replica_that_is_lost_and_answers_no_check(valkey_url: str) -> None:
-    async with (
-        Replica(valkey_url, "a") as a,
-        Replica(valkey_url, "b") as b,
-        serving(valkey_url, **QUICK) as router,
-    ):
-        await router.ready("a", "b")
+    async with fleet(valkey_url, "a", "b", **QUICK) as (router, a, b):
         holds(Engine(CHAT), a, b)
         stream = asyncio.ensure_future(text_of(router))
         await until(lambda: a.received or b.received, "one has the request")
@@ -85,12 +80,7 @@ async def test_no_stream_moves_while_redis_is_away(
 ) -> None:
     """There are no heartbeats then, and failing checks of all replicas are no reason either."""
     server = start_valkey(port=free_port())
-    async with (
-        Replica(server.url, "a") as a,
-        Replica(server.url, "b") as b,
-        serving(server.url, **QUICK, unhealthy_after=2) as router,
-    ):
-        await router.ready("a", "b")
+    async with fleet(server.url, "a", "b", **QUICK, unhealthy_after=2) as (router, a, b):
         hold = holds(Engine(CHAT), a, b)
         stream = asyncio.ensure_future(text_of(router))
         await until(lambda: a.received or b.received, "one has the request")
@@ -98,10 +88,10 @@ async def test_no_stream_moves_while_redis_is_away(
         server.stop()
 
         async def all_fail() -> bool:
-            fleet = (await router.get("/fleet")).json
-            rows = fleet["pools"]["default"]
+            seen = (await router.get("/fleet")).json
+            rows = seen["pools"]["default"]
             assert {row["state"] for row in rows} == {"ready"}
-            return fleet["redis"] != "up" and not any(row["healthy"] for row in rows)
+            return seen["redis"] != "up" and not any(row["healthy"] for row in rows)
 
         await until(all_fail, "Redis is away, and all fail their checks")
         for _ in range(20):  # snapshots, and more
@@ -160,24 +150,22 @@ async def test_a_stream_that_may_not_go_on_ends_with_an_error_that_says_why(
 async def test_a_stream_of_a_lost_replica_that_goes_on_talking_stays(valkey_url: str) -> None:
     """Heartbeats and answers to checks are missing, but it is only slow."""
     async with (
-        Replica(valkey_url, "a") as a,
-        serving(valkey_url, **QUICK, unhealthy_after=2) as router,
+        fleet(valkey_url, "a", **QUICK, unhealthy_after=2) as (router, a),
+        streaming(router, a) as (stream, response),
     ):
-        await router.ready("a")
-        async with streaming(router, a) as (stream, response):
-            a.health = never
-            a.pause()
+        a.health = never
+        a.pause()
 
-            async def is_out() -> bool:
-                stream.put(b"data: 2\n\n")
-                [row] = (await router.get("/fleet")).json["pools"]["default"]
-                return row["state"] == "lost" and not row["healthy"]
+        async def is_out() -> bool:
+            stream.put(b"data: 2\n\n")
+            [row] = (await router.get("/fleet")).json["pools"]["default"]
+            return row["state"] == "lost" and not row["healthy"]
 
-            await until(is_out, "it is out")
-            for _ in range(20):  # snapshots, and more
-                await is_out()
-            stream.end()
-            assert (await response.read()).startswith(b"data: 2\n\n")
+        await until(is_out, "it is out")
+        for _ in range(20):  # snapshots, and more
+            await is_out()
+        stream.end()
+        assert (await response.read()).startswith(b"data: 2\n\n")
 
 
 async def test_a_request_without_an_answer_yet_is_asked_of_another_replica(valkey_url: str) -> None:

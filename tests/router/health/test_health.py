@@ -2,7 +2,16 @@
 
 from typing import Any
 
-from tests.router.world import Replica, RouterClient, completion, never, serving, status, until
+from tests.router.world import (
+    Replica,
+    RouterClient,
+    completion,
+    fleet,
+    never,
+    serving,
+    status,
+    until,
+)
 
 QUICK: dict[str, Any] = {
     "health_interval": 0.05,
@@ -33,12 +42,7 @@ async def homes(router: RouterClient, count: int = 12) -> set[str]:
 
 
 async def test_a_replica_that_hangs_is_left_out_until_it_answers_again(valkey_url: str) -> None:
-    async with (
-        Replica(valkey_url, "a") as a,
-        Replica(valkey_url, "b"),
-        serving(valkey_url, **QUICK) as router,
-    ):
-        await router.ready("a", "b")
+    async with fleet(valkey_url, "a", "b", **QUICK) as (router, a, _):
         a.health = never
         await becomes(router, "a", healthy=False)
         assert await homes(router) == {"b"}
@@ -50,8 +54,7 @@ async def test_a_replica_that_hangs_is_left_out_until_it_answers_again(valkey_ur
 
 
 async def test_errors_fail_the_check_and_an_unknown_path_does_not(valkey_url: str) -> None:
-    async with Replica(valkey_url, "a") as a, serving(valkey_url, **QUICK) as router:
-        await router.ready("a")
+    async with fleet(valkey_url, "a", **QUICK) as (router, a):
         a.health = status(500)
         await becomes(router, "a", healthy=False)
         a.health = status(404)
@@ -59,8 +62,7 @@ async def test_errors_fail_the_check_and_an_unknown_path_does_not(valkey_url: st
 
 
 async def test_where_all_are_unhealthy_requests_are_served_all_the_same(valkey_url: str) -> None:
-    async with Replica(valkey_url, "a") as a, serving(valkey_url, **QUICK) as router:
-        await router.ready("a")
+    async with fleet(valkey_url, "a", **QUICK) as (router, a):
         a.health = status(500)
         await becomes(router, "a", healthy=False)
         assert await homes(router, 3) == {"a"}
@@ -77,11 +79,7 @@ async def test_a_restarted_replica_starts_healthy(valkey_url: str) -> None:
 
 
 async def test_no_check_is_made_where_none_is_wanted(valkey_url: str) -> None:
-    async with (
-        Replica(valkey_url, "a") as a,
-        serving(valkey_url, **QUICK | {"health_interval": 0}) as router,
-    ):
-        await router.ready("a")
+    async with fleet(valkey_url, "a", **QUICK | {"health_interval": 0}) as (router, a):
         a.health = status(500)
         assert await homes(router, 3) == {"a"}
         assert await is_healthy(router, "a")

@@ -12,7 +12,7 @@ from pando_router.configuration.settings import RouterSettings
 from pando_router.current import Current
 from pando_router.http.byte_budget import ByteBudget
 from tests.router.http.http_world import Raw
-from tests.router.world import Replica, RouterClient, Stream, completion, serving, until
+from tests.router.world import Replica, RouterClient, Stream, completion, fleet, serving, until
 
 HELD = "pando_router_body_bytes"
 BODY = json.dumps(completion("x" * 90_000)).encode()
@@ -95,11 +95,10 @@ async def test_bodies_that_are_only_announced_keep_nobody_out(valkey_url: str) -
 
 async def test_so_are_those_that_are_held_for_their_answers(valkey_url: str) -> None:
     """A client that leaves frees the room."""
-    async with (
-        Replica(valkey_url, "a") as a,
-        serving(valkey_url, max_body_bytes=100_000, max_bodies_bytes=150_000) as router,
+    async with fleet(valkey_url, "a", max_body_bytes=100_000, max_bodies_bytes=150_000) as (
+        router,
+        a,
     ):
-        await router.ready("a")
         answering = a.answer
         a.answer = Stream()
         async with at(router) as asked:

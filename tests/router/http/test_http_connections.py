@@ -10,7 +10,7 @@ import pytest
 
 from pando_router.http.incoming import Incoming
 from tests.router.http.http_world import Raw, echo, serving_http
-from tests.router.world import Replica, Stream, completion, serving, until
+from tests.router.world import Stream, completion, fleet, until
 
 ASK = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 
@@ -95,11 +95,7 @@ async def test_clients_that_send_nothing_make_room_too() -> None:
 async def test_the_bound_is_a_setting_and_clients_libraries_understand_the_answer(
     valkey_url: str,
 ) -> None:
-    async with (
-        Replica(valkey_url, "a") as a,
-        serving(valkey_url, max_connections=1) as router,
-    ):
-        await router.ready("a")
+    async with fleet(valkey_url, "a", max_connections=1) as (router, a):
         a.answer = stream = Stream()
         port = urlsplit(router.url).port
         assert port is not None

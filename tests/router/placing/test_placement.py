@@ -13,7 +13,17 @@ from pando_fleet.placement.tree import PrefixTree
 from pando_fleet.redis.client import connect
 from pando_fleet.registry.replica import ReplicaState
 from pando_router.endpoints import ENDPOINTS
-from tests.router.world import Answer, Replica, Stream, cached, completion, serving, status, until
+from tests.router.world import (
+    Answer,
+    Replica,
+    Stream,
+    cached,
+    completion,
+    fleet,
+    serving,
+    status,
+    until,
+)
 
 LONG = "".join(f"{i:07d} " for i in range(4 * CHUNK_BYTES))  # 32 chunks
 CHUNKS = len(LONG) // CHUNK_BYTES
@@ -116,8 +126,7 @@ async def test_request_that_fails_or_is_refused_leaves_the_tree_as_it_was(valkey
 
 
 async def test_first_byte_releases_the_prefill_and_the_end_the_rest(valkey_url: str) -> None:
-    async with Replica(valkey_url, "a") as a, serving(valkey_url) as router:
-        await router.ready("a")
+    async with fleet(valkey_url, "a") as (router, a):
         a.answer = stream = Stream()
 
         async def terms() -> tuple[int, int]:
@@ -171,13 +180,7 @@ async def test_a_request_that_outlasts_its_lease_keeps_its_place(valkey_url: str
 
 
 async def test_round_robin_takes_turns(valkey_url: str) -> None:
-    async with (
-        Replica(valkey_url, "a"),
-        Replica(valkey_url, "b"),
-        Replica(valkey_url, "c"),
-        serving(valkey_url, policy="round_robin") as router,
-    ):
-        await router.ready("a", "b", "c")
+    async with fleet(valkey_url, "a", "b", "c", policy="round_robin") as (router, *_):
         order = [(await router.post("/v1/completions", completion())).replica for _ in range(6)]
         assert order == ["a", "b", "c", "a", "b", "c"]
         sample = 'pando_router_placements_total{outcome="shared",policy="round_robin"}'
@@ -185,12 +188,7 @@ async def test_round_robin_takes_turns(valkey_url: str) -> None:
 
 
 async def test_random_reaches_everyone(valkey_url: str) -> None:
-    async with (
-        Replica(valkey_url, "a"),
-        Replica(valkey_url, "b"),
-        serving(valkey_url, policy="random") as router,
-    ):
-        await router.ready("a", "b")
+    async with fleet(valkey_url, "a", "b", policy="random") as (router, *_):
         seen = {(await router.post("/v1/completions", completion())).replica for _ in range(40)}
         assert seen == {"a", "b"}
 
@@ -271,24 +269,18 @@ async def test_model_in_two_pools_is_served_by_the_one_that_is_ready(valkey_url:
 
 
 async def test_failing_replica_is_left_alone(valkey_url: str) -> None:
-    async with (
-        Replica(valkey_url, "a") as a,
-        Replica(valkey_url, "b"),
-        serving(valkey_url, policy="round_robin") as router,
-    ):
-        await router.ready("a", "b")
+    async with fleet(valkey_url, "a", "b", policy="round_robin") as (router, a, _):
         a.answer = status(503)
         for _ in range(20):
             assert (await router.post("/v1/completions", completion())).replica == "b"
-        fleet = (await router.get("/fleet")).json["pools"]["default"]
-        assert [replica["breaker"] for replica in fleet] == ["open", "closed"]
+        rows = (await router.get("/fleet")).json["pools"]["default"]
+        assert [row["breaker"] for row in rows] == ["open", "closed"]
         # Three failures open it; a probe a second later may be among the rest.
         assert 3 <= len(a.received) <= 4
 
 
 async def test_lone_replica_is_tried_whatever_its_breaker_says(valkey_url: str) -> None:
-    async with Replica(valkey_url, "a") as a, serving(valkey_url) as router:
-        await router.ready("a")
+    async with fleet(valkey_url, "a") as (router, a):
         a.answer = status(503)
         for _ in range(5):
             assert (await router.post("/v1/completions", completion())).status == 503

@@ -10,7 +10,7 @@ import pytest
 from pando_router.configuration.live import Live
 from pando_router.configuration.settings import RouterSettings
 from pando_router.listeners.access_log import AccessLog
-from tests.router.world import Replica, Stream, cached, completion, serving, status, until
+from tests.router.world import Stream, cached, completion, fleet, status, until
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,7 @@ def test_nothing_is_logged_below_the_level(caplog: pytest.LogCaptureFixture) -> 
 async def test_line_has_what_became_of_the_request_and_none_of_its_text(
     valkey_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with Replica(valkey_url, "a") as a, serving(valkey_url, access_log_sample=1) as router:
-        await router.ready("a")
+    async with fleet(valkey_url, "a", access_log_sample=1) as (router, a):
         a.answer = cached(2, 4)
         answer = await router.post("/v1/completions", completion("hush"))
         (line,) = lines(caplog)
@@ -70,8 +69,7 @@ async def test_line_has_what_became_of_the_request_and_none_of_its_text(
 async def test_without_a_sample_only_what_failed_is_in_the_log(
     valkey_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with Replica(valkey_url, "a") as a, serving(valkey_url, access_log_sample=0) as router:
-        await router.ready("a")
+    async with fleet(valkey_url, "a", access_log_sample=0) as (router, a):
         assert (await router.post("/v1/completions", completion())).status == 200
         assert (await router.post("/v1/completions", b"{")).status == 400
         assert not lines(caplog)

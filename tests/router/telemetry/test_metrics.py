@@ -8,7 +8,16 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.router.tenants.tenants_world import ADMIN, key_file
-from tests.router.world import Replica, RouterClient, cached, chat, completion, serving, status
+from tests.router.world import (
+    Replica,
+    RouterClient,
+    cached,
+    chat,
+    completion,
+    fleet,
+    serving,
+    status,
+)
 from tools.generate.metrics import PAGE, Described, operator_metrics, router_metrics, worker_metrics
 
 GRAFANA = Path(__file__).parents[3] / "docs" / "grafana" / "pando.json"
@@ -59,8 +68,7 @@ async def test_everything_that_a_busy_router_exports_is_documented(
 
 
 async def test_labels_do_not_grow_with_what_clients_send(valkey_url: str) -> None:
-    async with Replica(valkey_url, "a"), serving(valkey_url) as router:
-        await router.ready("a")
+    async with fleet(valkey_url, "a") as (router, *_):
         await router.post("/v1/completions", completion())
         before = len(await samples(router))
         for number in range(20):

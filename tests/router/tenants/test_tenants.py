@@ -11,7 +11,7 @@ import pytest
 
 from pando_router.api_keys.keyring import digest_of
 from tests.router.tenants.tenants_world import ADMIN, PROMPT, bearer, guarded, key_file
-from tests.router.world import Replica, completion, serving, until
+from tests.router.world import Replica, completion, fleet, serving, until
 
 
 @pytest.mark.parametrize(
@@ -209,8 +209,7 @@ async def test_a_key_reaches_neither_replica_nor_log_nor_metrics(
 
 
 async def test_without_a_key_file_the_clients_key_is_the_replicas_to_check(valkey_url: str) -> None:
-    async with Replica(valkey_url, "r") as replica, serving(valkey_url) as router:
-        await router.ready("r")
+    async with fleet(valkey_url, "r") as (router, replica):
         await router.post("/v1/completions", completion(), **bearer("a"))
         assert replica.received[0].headers["authorization"] == "Bearer a"
 
@@ -220,11 +219,10 @@ async def test_replicas_can_have_a_key_of_their_own(
     valkey_url: str, tmp_path: Path, keys: bool
 ) -> None:
     settings = {"api_keys": key_file(tmp_path)} if keys else {}
-    async with (
-        Replica(valkey_url, "r") as replica,
-        serving(valkey_url, key=ADMIN, upstream_api_key="upstream", **settings) as router,
+    async with fleet(valkey_url, "r", key=ADMIN, upstream_api_key="upstream", **settings) as (
+        router,
+        replica,
     ):
-        await router.ready("r")
         await router.post("/v1/completions", completion())
         assert replica.received[0].headers["authorization"] == "Bearer upstream"
 
@@ -260,8 +258,7 @@ async def test_the_router_and_not_the_client_names_the_namespace_to_the_replica(
                 await router.post("/v1/completions", completion(), **bearer(key), **headers)
         told = [received.headers.get("x-pando-cache-salt") for received in replica.received]
         assert told == ["a", "a", "a", None, None, None]
-    async with Replica(valkey_url, "s") as replica, serving(valkey_url) as router:
-        await router.ready("s")
+    async with fleet(valkey_url, "s") as (router, replica):
         await router.post("/v1/completions", completion(), **{"x-pando-cache-salt": "a"})
         assert "x-pando-cache-salt" not in replica.received[0].headers
 

@@ -1,8 +1,5 @@
 """Each kernel, compared with torch or with attention written out in float64."""
 
-from dataclasses import replace
-from functools import partial
-
 import numpy as np
 import pytest
 import torch
@@ -17,14 +14,10 @@ from pando_worker.models.ops import TorchOps
 from pando_worker.runner.trial import trial_batch
 from tests.worker.model.test_attention import (
     BATCHES,
-    LAYERS,
-    WINDOWED,
-    assert_images_see_themselves,
-    brute_force,
+    IMAGES,
+    assert_equals_brute_force,
     case,
-    fill,
-    release_behind_windows,
-    rows_of,
+    case_with_images,
 )
 
 PLAIN = TorchOps()
@@ -195,44 +188,13 @@ def test_attention_equals_brute_force(
     released: bool,
     dtype: torch.dtype,
 ) -> None:
-    """Keys and values are rounded as in the pool, which torch does to the same bits."""
-    made, window_slots = case(rows, page_size), 0
-    if released:
-        batch, window_slots = release_behind_windows(made)
-        made = replace(made, batch=batch)
-    torch.manual_seed(0)
-    num_slots = max(int(slots.max()) for slots in made.slots) + 1
-    pool = TokenToKVPool(
-        list(LAYERS.values()),
-        num_slots,
-        dtype,
-        torch.device("cpu"),
-        windowed=WINDOWED if released else frozenset(),
-        window_slots=window_slots,
-    )
-    attention = CpuAttention(kernels, pool, threads=2)
-    attention.plan(made.batch)
-    for name, layer in LAYERS.items():
-        keys = torch.randn(num_slots, layer.kv_heads, layer.head_dim)
-        values = torch.randn(num_slots, layer.kv_heads, layer.v_head_dim)
-        fill(pool, layer, made, keys, values)
-        new = torch.from_numpy(made.batch.out_slots)
-        # As in the layers, queries and keys are parts of one tensor.
-        qk = torch.cat((torch.randn(len(new), layer.heads, layer.head_dim), keys[new]), dim=1)
-        q, k = qk.tensor_split([layer.heads], dim=1)
-        out = attention.forward(q, k, values[new], layer)
-        keys, values = keys.to(dtype).float(), values.to(dtype).float()
-        expected = [
-            brute_force(row, keys[slots], values[slots], layer)
-            for row, slots in zip(rows_of(made.batch, q), made.slots, strict=True)
-        ]
-        torch.testing.assert_close(
-            out.double(),
-            torch.cat(expected),
-            atol=1e-5,
-            rtol=1e-5,
-            msg=partial("{}: {}".format, name),
-        )
+    """Torch rounds keys and values to the same bits as the pool."""
+
+    def attention_on(pool: TokenToKVPool) -> CpuAttention:
+        return CpuAttention(kernels, pool, threads=2)
+
+    made = case(rows, page_size)
+    assert_equals_brute_force(made, attention_on, released=released, dtype=dtype)
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -241,7 +203,8 @@ def test_attention_equals_brute_force(
 def test_tokens_of_an_image_see_each_other(
     kernels: Kernels, page_size: int, released: bool, threads: int
 ) -> None:
-    def attention_of(pool: TokenToKVPool) -> CpuAttention:
+    def attention_on(pool: TokenToKVPool) -> CpuAttention:
         return CpuAttention(kernels, pool, threads)
 
-    assert_images_see_themselves(attention_of, page_size, released)
+    made = case_with_images(page_size)
+    assert_equals_brute_force(made, attention_on, released=released, images=IMAGES)

@@ -101,12 +101,12 @@ class BareModel:
         self.model = build_model(config, dtype, CPU, group, context_length, ops, scheme)
         self.planned_bytes = weight_bytes(self.model)
         load_weights(self.model, model_dir, CPU, scheme)
-        self._dtype = dtype
+        self.dtype = dtype
         self.empty(page_size, tokens)
 
     def empty(self, page_size: int, tokens: int = 4096) -> None:
         """Replace the pool by an empty one."""
-        self.pool = TokenToKVPool(self.model.attention_layers, tokens, self._dtype, CPU)
+        self.pool = TokenToKVPool(self.model.attention_layers, tokens, self.dtype, CPU)
         for tensor in (*self.pool.k, *self.pool.v):
             tensor.fill_(torch.nan)  # leftovers must have no effect
         self._attention = TorchAttention(self.pool)
@@ -189,3 +189,20 @@ def greedy(rows: int) -> SamplingBatch:
         seed=np.zeros(rows, dtype=np.int64),
         step=np.zeros(rows, dtype=np.int64),
     )
+
+
+def assert_hits_change_no_distribution(model: BareModel, tokens: list[int]) -> None:
+    """Log-probabilities with hits of several lengths and without agree up to rounding.
+
+    Args:
+        model: with an empty pool in pages of 4 tokens
+        tokens: at least 45
+    """
+    first = Row(tokens)
+    limit, divergence = (1e-4, 1e-8) if model.dtype == torch.float32 else (0.5, 0.01)
+    cold = model.run([first]).double().log_softmax(-1)
+    for pages in (1, 6, 11):
+        hit = model.run([model.pages.fork(first, tokens, pages)]).double().log_softmax(-1)
+        missed = cold[4 * pages :]
+        assert float((hit - missed).abs().max()) < limit
+        assert float((missed.exp() * (missed - hit)).sum(-1).max()) < divergence

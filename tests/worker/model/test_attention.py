@@ -181,15 +181,22 @@ def rows_of(batch: ForwardBatch, tokens: Tensor) -> Iterator[Tensor]:
     yield from torch.split(tokens, batch.extend_lens.tolist())
 
 
-@pytest.mark.parametrize("released", [False, True])
-@pytest.mark.parametrize("page_size", [1, 16])
-@pytest.mark.parametrize("rows", BATCHES.values(), ids=BATCHES.keys())
-def test_attention_equals_brute_force(
-    rows: list[tuple[int, int]], page_size: int, released: bool
+def assert_equals_brute_force(
+    made: Case,
+    attention_on: Callable[[TokenToKVPool], AttentionBackend],
+    *,
+    released: bool,
+    dtype: torch.dtype = torch.float32,
+    images: Sequence[Sequence[range]] | None = None,
 ) -> None:
-    """All layers share one pool and one plan, as in a model with different layers; or some release
-    pages behind their windows."""
-    made, window_slots = case(rows, page_size), 0
+    """All layers share one pool and one plan, as in a model with different layers. Keys and values
+    are rounded as in the pool.
+
+    Args:
+        released: whether some layers have released the pages behind their windows
+        images: of each row, the places of their tokens among the new ones
+    """
+    window_slots = 0
     if released:
         batch, window_slots = release_behind_windows(made)
         made = replace(made, batch=batch)
@@ -198,23 +205,31 @@ def test_attention_equals_brute_force(
     pool = TokenToKVPool(
         list(LAYERS.values()),
         num_slots,
-        torch.float32,
+        dtype,
         CPU,
         windowed=WINDOWED if released else frozenset(),
         window_slots=window_slots,
     )
-    attention = TorchAttention(pool)
+    attention = attention_on(pool)
     attention.plan(made.batch)
     for name, layer in LAYERS.items():
-        whole_k = torch.randn(num_slots, layer.kv_heads, layer.head_dim)
-        whole_v = torch.randn(num_slots, layer.kv_heads, layer.v_head_dim)
-        fill(pool, layer, made, whole_k, whole_v)
+        keys = torch.randn(num_slots, layer.kv_heads, layer.head_dim)
+        values = torch.randn(num_slots, layer.kv_heads, layer.v_head_dim)
+        fill(pool, layer, made, keys, values)
         new = torch.from_numpy(made.batch.out_slots)
-        q = torch.randn(len(new), layer.heads, layer.head_dim)
-        out = attention.forward(q, whole_k[new], whole_v[new], layer)
+        # As in the layers, queries and keys are parts of one tensor.
+        qk = torch.cat((torch.randn(len(new), layer.heads, layer.head_dim), keys[new]), dim=1)
+        q, k = qk.tensor_split([layer.heads], dim=1)
+        out = attention.forward(q, k, values[new], layer)
+        keys, values = keys.to(dtype).float(), values.to(dtype).float()
         expected = [
-            brute_force(row, whole_k[slots], whole_v[slots], layer)
-            for row, slots in zip(rows_of(made.batch, q), made.slots, strict=True)
+            brute_force(row, keys[slots], values[slots], layer, own)
+            for row, slots, own in zip(
+                rows_of(made.batch, q),
+                made.slots,
+                images or [()] * len(made.slots),
+                strict=True,
+            )
         ]
         torch.testing.assert_close(
             out.double(),
@@ -223,6 +238,15 @@ def test_attention_equals_brute_force(
             rtol=1e-5,
             msg=partial("{}: {}".format, name),
         )
+
+
+@pytest.mark.parametrize("released", [False, True])
+@pytest.mark.parametrize("page_size", [1, 16])
+@pytest.mark.parametrize("rows", BATCHES.values(), ids=BATCHES.keys())
+def test_attention_equals_brute_force(
+    rows: list[tuple[int, int]], page_size: int, released: bool
+) -> None:
+    assert_equals_brute_force(case(rows, page_size), TorchAttention, released=released)
 
 
 WITH_IMAGES = [(0, 40), (5, 300), (600, 1), (33, 90), (0, 9), (2, 600)]
@@ -249,47 +273,11 @@ def case_with_images(page_size: int) -> Case:
     return replace(made, batch=replace(made.batch, images=tokens))
 
 
-def assert_images_see_themselves(
-    attention_of: Callable[[TokenToKVPool], AttentionBackend], page_size: int, released: bool
-) -> None:
-    """In layers of all kinds, beside rows without images."""
-    made, window_slots = case_with_images(page_size), 0
-    if released:
-        batch, window_slots = release_behind_windows(made)
-        made = replace(made, batch=batch)
-    torch.manual_seed(0)
-    num_slots = max(int(slots.max()) for slots in made.slots) + 1
-    windowed = WINDOWED if released else frozenset()
-    layers = list(LAYERS.values())
-    pool = TokenToKVPool(
-        layers, num_slots, torch.float32, CPU, windowed=windowed, window_slots=window_slots
-    )
-    attention = attention_of(pool)
-    attention.plan(made.batch)
-    for name, layer in LAYERS.items():
-        k = torch.randn(num_slots, layer.kv_heads, layer.head_dim)
-        v = torch.randn(num_slots, layer.kv_heads, layer.v_head_dim)
-        fill(pool, layer, made, k, v)
-        new = torch.from_numpy(made.batch.out_slots)
-        q = torch.randn(len(new), layer.heads, layer.head_dim)
-        out = attention.forward(q, k[new], v[new], layer)
-        expected = [
-            brute_force(row, k[slots], v[slots], layer, images)
-            for row, slots, images in zip(rows_of(made.batch, q), made.slots, IMAGES, strict=True)
-        ]
-        torch.testing.assert_close(
-            out.double(),
-            torch.cat(expected),
-            atol=1e-5,
-            rtol=1e-5,
-            msg=partial("{}: {}".format, name),
-        )
-
-
 @pytest.mark.parametrize("released", [False, True])
 @pytest.mark.parametrize("page_size", [1, 16])
 def test_tokens_of_an_image_see_each_other(page_size: int, released: bool) -> None:
-    assert_images_see_themselves(TorchAttention, page_size, released)
+    made = case_with_images(page_size)
+    assert_equals_brute_force(made, TorchAttention, released=released, images=IMAGES)
 
 
 def test_keys_behind_the_window_are_never_read() -> None:

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from tests.worker.model.checkpoints import Reference, prompt
-from tests.worker.model.paged import BareModel, Row
+from tests.worker.model.paged import BareModel, Row, assert_hits_change_no_distribution
 
 PROMPTS = [prompt(length, seed=length) for length in (1, 9, 22, 2)]
 
@@ -42,16 +42,7 @@ def test_greedy_tokens_equal_those_of_transformers_in_any_batch(
 def test_a_cache_hit_does_not_change_the_distribution(
     family: Reference, dtype: torch.dtype
 ) -> None:
-    """Log-probabilities with hits of several lengths and without agree up to rounding."""
-    model, tokens = bare(family, page_size=4, dtype=dtype), prompt(47, seed=1)
-    first = Row(tokens)
-    cold = model.run([first]).double().log_softmax(-1)
-    limit, divergence = (1e-4, 1e-8) if dtype == torch.float32 else (0.5, 0.01)
-    for pages in (1, 6, 11):
-        hit = model.run([model.pages.fork(first, tokens, pages)]).double().log_softmax(-1)
-        missed = cold[4 * pages :]
-        assert float((hit - missed).abs().max()) < limit
-        assert float((missed.exp() * (missed - hit)).sum(-1).max()) < divergence
+    assert_hits_change_no_distribution(bare(family, page_size=4, dtype=dtype), prompt(47, seed=1))
 
 
 def test_rows_that_share_pages_go_their_own_ways(family: Reference) -> None:

@@ -33,7 +33,7 @@ from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.settings import WorkerSettings
 from tests.worker.model.checkpoints import SHAPE, Reference, prompt
 from tests.worker.model.engine import engine
-from tests.worker.model.paged import CPU, BareModel, Row
+from tests.worker.model.paged import CPU, BareModel, Row, assert_hits_change_no_distribution
 
 _LONG_ROPE = {
     "rope_type": "longrope",
@@ -162,16 +162,9 @@ def test_greedy_tokens_equal_those_of_transformers_in_any_batch(served: Served) 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 def test_a_cache_hit_does_not_change_the_distribution(served: Served, dtype: torch.dtype) -> None:
-    model, tokens = served.of(dtype), prompt(47, seed=1)
+    model = served.of(dtype)
     model.empty(page_size=4)
-    limit, divergence = (1e-4, 1e-8) if dtype == torch.float32 else (0.5, 0.01)
-    first = Row(tokens)
-    cold = model.run([first]).double().log_softmax(-1)
-    for pages in (1, 6, 11):
-        hit = model.run([model.pages.fork(first, tokens, pages)]).double().log_softmax(-1)
-        missed = cold[4 * pages :]
-        assert float((hit - missed).abs().max()) < limit
-        assert float((missed.exp() * (missed - hit)).sum(-1).max()) < divergence
+    assert_hits_change_no_distribution(model, prompt(47, seed=1))
 
 
 def test_sizes_are_known_before_weights_are_read(served: Served) -> None:

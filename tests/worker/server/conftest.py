@@ -45,9 +45,7 @@ async def rich_http(rich_worker: WorkerProcess) -> AsyncIterator[aiohttp.ClientS
 
 @pytest.fixture
 async def rich_client(rich_worker: WorkerProcess) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(
-        base_url=f"{rich_worker.url}/v1", api_key="none", max_retries=0
-    ) as client:
+    async with rich_worker.client() as client:
         yield client
 
 
@@ -59,7 +57,5 @@ async def http(worker: WorkerProcess) -> AsyncIterator[aiohttp.ClientSession]:
 
 @pytest.fixture
 async def client(worker: WorkerProcess) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(
-        base_url=f"{worker.url}/v1", api_key="none", max_retries=0
-    ) as client:
+    async with worker.client() as client:
         yield client

@@ -38,9 +38,7 @@ def worker(llava: Seer) -> Iterator[WorkerProcess]:
 
 @pytest.fixture
 async def client(worker: WorkerProcess) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(
-        base_url=f"{worker.url}/v1", api_key="none", max_retries=0
-    ) as client:
+    async with worker.client() as client:
         yield client
 
 
@@ -211,9 +209,7 @@ async def test_two_ranks_see_the_same(llava: Seer) -> None:
         page_size=4,
         chunked_prefill_size=8,
     ) as worker:
-        async with openai.AsyncOpenAI(
-            base_url=f"{worker.url}/v1", api_key="none", max_retries=0
-        ) as client:
+        async with worker.client() as client:
             done = await client.chat.completions.create(
                 model="llava",
                 messages=asking(picture("chelsea.png"), WORDS),
@@ -227,9 +223,7 @@ async def test_two_ranks_see_the_same(llava: Seer) -> None:
 
 async def test_a_model_that_reads_text_only_says_so() -> None:
     with WorkerProcess.start() as worker:
-        async with openai.AsyncOpenAI(
-            base_url=f"{worker.url}/v1", api_key="none", max_retries=0
-        ) as client:
+        async with worker.client() as client:
             with pytest.raises(openai.BadRequestError, match="'pando-tiny' reads text only"):
                 await client.chat.completions.create(
                     model=MODEL_NAME, messages=asking(picture("brick.png"), WORDS)

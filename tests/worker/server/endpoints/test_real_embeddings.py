@@ -64,9 +64,7 @@ def base_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @asynccontextmanager
 async def client_of(worker: WorkerProcess) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(
-        base_url=f"{worker.url}/v1", api_key="none", max_retries=0
-    ) as client:
+    async with worker.client() as client:
         yield client
 
 

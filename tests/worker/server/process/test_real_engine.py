@@ -29,9 +29,7 @@ def engine() -> Iterator[WorkerProcess]:
 
 @pytest.fixture
 async def client(engine: WorkerProcess) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(
-        base_url=f"{engine.url}/v1", api_key="none", max_retries=0
-    ) as client:
+    async with engine.client() as client:
         yield client
 
 

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import aiohttp
+import openai
 import psutil
 
 from tests.waiting import PATIENCE_S, pauses
@@ -90,6 +91,10 @@ class WorkerProcess:
     @property
     def log(self) -> str:
         return "\n".join(self._log)
+
+    def client(self) -> openai.AsyncOpenAI:
+        """OpenAI's own client, without its retries."""
+        return openai.AsyncOpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0)
 
     def children(self) -> list[psutil.Process]:
         found: list[psutil.Process] = psutil.Process(self.process.pid).children(recursive=True)
