@@ -1,6 +1,6 @@
 """The world of router tests: a real router, and replicas on real sockets that a test controls.
 
-async with fleet(redis_url, "a") as (router, a):
+async with fleet(redis_url, "a") as (router, [a]):
     answer = await router.post("/v1/completions", {"model": "m", "prompt": "hello"})
 """
 
@@ -297,13 +297,13 @@ async def serving(redis_url: str, *, key: str = "", **settings: Any) -> AsyncIte
 @asynccontextmanager
 async def fleet(
     redis_url: str, *names: str, **settings: Any
-) -> AsyncIterator[tuple[RouterClient, *tuple[Replica, ...]]]:
+) -> AsyncIterator[tuple[RouterClient, list[Replica]]]:
     """A router like `serving`'s, and its replicas with these names, which it knows to be ready."""
     async with AsyncExitStack() as stack:
         replicas = [await stack.enter_async_context(Replica(redis_url, name)) for name in names]
         router = await stack.enter_async_context(serving(redis_url, **settings))
         await router.ready(*names)
-        yield router, *replicas
+        yield router, replicas
 
 
 def completion(prompt: str = "hello", **more: Any) -> dict[str, Any]:

@@ -124,7 +124,7 @@ async def test_a_fleet_runs_with_the_rights_that_the_page_lists_and_needs_each(
         restrict(admin)
         url = f"redis://pando:secret@127.0.0.1:{server.port}/1"
         await whole_fleet(url)
-        async with fleet(url, "a") as (router, *_):
+        async with fleet(url, "a") as (router, _):
             assert (await router.post("/v1/completions", completion("hello"))).status == 200
         assert denied(admin) == set()
         needed = used(admin) | in_scripts()

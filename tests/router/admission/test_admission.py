@@ -32,7 +32,7 @@ async def two_routers(valkey_url: str) -> AsyncIterator[tuple[Replica, RouterCli
 
 
 async def test_a_replica_never_has_more_than_it_may_and_all_are_served(valkey_url: str) -> None:
-    async with fleet(valkey_url, "a", max_replica_requests=2) as (router, a):
+    async with fleet(valkey_url, "a", max_replica_requests=2) as (router, [a]):
         a.answer = gate = Gate()
         tasks = [ask(router, str(number)) for number in range(8)]
         await until(lambda: len(gate.inside) == 2, "two requests at the replica")
@@ -88,7 +88,7 @@ async def test_higher_priority_goes_first_by_body_and_where_allowed_by_header(
 ) -> None:
     async with fleet(valkey_url, "a", max_replica_requests=1, allow_priority_header=allowed) as (
         router,
-        a,
+        [a],
     ):
         a.answer = gate = Gate()
         tasks = [ask(router, "first")]
@@ -109,7 +109,7 @@ async def test_higher_priority_goes_first_by_body_and_where_allowed_by_header(
 
 
 async def test_a_full_queue_answers_429_at_once_with_retry_after(valkey_url: str) -> None:
-    async with fleet(valkey_url, "a", max_replica_requests=1, queue_requests=1) as (router, a):
+    async with fleet(valkey_url, "a", max_replica_requests=1, queue_requests=1) as (router, [a]):
         a.answer = gate = Gate()
         tasks = [ask(router, "0")]
         await until(lambda: gate.inside, "the first at the replica")
@@ -181,7 +181,7 @@ async def test_no_request_waits_behind_one_that_needs_another_replica(
 
 
 async def test_a_client_that_leaves_the_queue_frees_its_place_there(valkey_url: str) -> None:
-    async with fleet(valkey_url, "a", max_replica_requests=1, queue_requests=1) as (router, a):
+    async with fleet(valkey_url, "a", max_replica_requests=1, queue_requests=1) as (router, [a]):
         a.answer = gate = Gate()
         first = ask(router, "first")
         await until(lambda: gate.inside, "the first at the replica")
@@ -202,7 +202,7 @@ async def test_without_redis_the_routers_own_count_is_the_bound(
     start_valkey: Callable[..., RedisServer],
 ) -> None:
     server = start_valkey(port=free_port())
-    async with fleet(server.url, "a", max_replica_requests=1) as (router, a):
+    async with fleet(server.url, "a", max_replica_requests=1) as (router, [a]):
         server.stop()
 
         async def away() -> bool:
@@ -218,7 +218,7 @@ async def test_without_redis_the_routers_own_count_is_the_bound(
 
 
 async def test_what_computes_nothing_does_not_wait(valkey_url: str) -> None:
-    async with fleet(valkey_url, "a", max_replica_requests=1) as (router, a):
+    async with fleet(valkey_url, "a", max_replica_requests=1) as (router, [a]):
         a.answer = gate = Gate()
         tasks = [ask(router, "0")]
         await until(lambda: gate.inside, "the first at the replica")
@@ -235,7 +235,7 @@ async def test_the_end_of_an_own_request_wakes_the_queue(
     valkey_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bounded_queue, "PACE_S", 3600.0)
-    async with fleet(valkey_url, "a", max_replica_requests=1) as (router, a):
+    async with fleet(valkey_url, "a", max_replica_requests=1) as (router, [a]):
         a.answer = gate = Gate()
         tasks = [ask(router, str(number)) for number in range(6)]
         await queued(router, 5)

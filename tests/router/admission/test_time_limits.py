@@ -9,7 +9,7 @@ from tests.router.world import completion, fleet, until
 
 
 async def test_a_wait_that_is_too_long_ends_with_the_time_to_come_back(valkey_url: str) -> None:
-    async with fleet(valkey_url, "a", max_replica_requests=1, queue_timeout=0.2) as (router, a):
+    async with fleet(valkey_url, "a", max_replica_requests=1, queue_timeout=0.2) as (router, [a]):
         a.answer = gate = Gate()
         first = ask(router, "first")
         await until(lambda: gate.inside, "the first at the replica")
@@ -28,7 +28,7 @@ async def test_a_wait_that_is_too_long_ends_with_the_time_to_come_back(valkey_ur
 async def test_a_replica_gets_the_time_that_the_queue_left_of_a_request(
     valkey_url: str, limit: dict[str, str]
 ) -> None:
-    async with fleet(valkey_url, "a", max_replica_requests=1) as (router, a):
+    async with fleet(valkey_url, "a", max_replica_requests=1) as (router, [a]):
         a.answer = gate = Gate()
         first = ask(router, "first", **limit)
         await until(lambda: gate.inside, "the first at the replica")
@@ -51,7 +51,7 @@ async def test_a_replica_gets_the_time_that_the_queue_left_of_a_request(
 async def test_a_time_that_is_none_is_refused_though_nobody_waits(
     valkey_url: str, header: str, value: str
 ) -> None:
-    async with fleet(valkey_url, "a") as (router, a):
+    async with fleet(valkey_url, "a") as (router, [a]):
         wrong = await router.post("/v1/completions", completion("x"), **{header: value})
         assert wrong.status == 400
         assert wrong.json["error"]["param"] == header

@@ -98,7 +98,7 @@ async def talking(
     """The page, on a router with one replica `a`, and its console's errors."""
     given = {"chat_page": True, **(settings or {})}
     async with (
-        fleet(redis_url, "a", **given) as (router, a),
+        fleet(redis_url, "a", **given) as (router, [a]),
         opened(browser, router.url, **options) as (page, complaints, _),
     ):
         await page.wait_for_selector(".message")

@@ -250,7 +250,7 @@ async def test_a_question_without_an_answer_is_not_given_to_the_model_again(
 
 async def test_a_router_that_is_gone_is_said_so(browser: Browser, valkey_url: str) -> None:
     async with (
-        fleet(valkey_url, "a", chat_page=True) as (router, *_),
+        fleet(valkey_url, "a", chat_page=True) as (router, _),
         opened(browser, router.url) as (page, *_),
     ):
         await page.wait_for_selector(".message")
@@ -265,7 +265,7 @@ async def test_a_key_is_asked_for_and_kept_in_the_tab_alone(
     browser: Browser, valkey_url: str, tmp_path: Path
 ) -> None:
     keys = key_file(tmp_path, guest={})
-    async with fleet(valkey_url, "a", key=ADMIN, api_keys=keys, chat_page=True) as (router, a):
+    async with fleet(valkey_url, "a", key=ADMIN, api_keys=keys, chat_page=True) as (router, [a]):
         a.answer = lambda request: Speech("Welcome.")(request)
         async with opened(browser, router.url) as (page, _, asked):
             await page.wait_for_selector("#key-form:not([hidden])")
@@ -298,7 +298,7 @@ async def test_a_key_is_asked_for_and_kept_in_the_tab_alone(
 
 
 async def test_it_asks_the_router_alone(browser: Browser, valkey_url: str) -> None:
-    async with fleet(valkey_url, "a", chat_page=True) as (router, a):
+    async with fleet(valkey_url, "a", chat_page=True) as (router, [a]):
         a.answer = Speech(
             "![cat](https://images.example/cat.png) <img src='https://images.example/dog.png'>"
             " [here](https://example.org/) <link rel=stylesheet href=https://example.org/a.css>"

@@ -35,7 +35,7 @@ BAD_BODIES: dict[str, tuple[str, bytes, str | None]] = {
 
 
 async def test_bad_body_gets_400_that_names_the_parameter(valkey_url: str) -> None:
-    async with fleet(valkey_url, "a") as (router, a):
+    async with fleet(valkey_url, "a") as (router, [a]):
         for case, (path, body, param) in BAD_BODIES.items():
             answer = await router.post(path, body)
             error = answer.json["error"]
@@ -89,7 +89,7 @@ def test_any_json_object_parses_or_gets_400(path: str, body: dict[str, Any]) -> 
 
 
 async def test_unknown_model_gets_the_existing_ones(valkey_url: str) -> None:
-    async with fleet(valkey_url, "a") as (router, a):
+    async with fleet(valkey_url, "a") as (router, [a]):
         answer = await router.post("/v1/completions", {"model": "gpt", "prompt": "x"})
         error = answer.json["error"]
         assert (answer.status, error["code"], error["param"]) == (404, "model_not_found", "model")
@@ -101,7 +101,7 @@ async def test_unknown_model_gets_the_existing_ones(valkey_url: str) -> None:
 
 
 async def test_body_above_the_bound_gets_413_before_it_is_read(valkey_url: str) -> None:
-    async with fleet(valkey_url, "a", max_body_bytes=1000) as (router, a):
+    async with fleet(valkey_url, "a", max_body_bytes=1000) as (router, [a]):
         declared = await router.request(
             "POST", "/v1/completions", data=b"x" * 1001, headers={"expect": "100-continue"}
         )
@@ -118,7 +118,7 @@ async def test_body_above_the_bound_gets_413_before_it_is_read(valkey_url: str) 
 
 
 async def test_compressed_body_is_refused_clearly(valkey_url: str) -> None:
-    async with fleet(valkey_url, "a") as (router, *_):
+    async with fleet(valkey_url, "a") as (router, _):
         answer = await router.post("/v1/completions", b"\x1f\x8b", **{"content-encoding": "gzip"})
         assert answer.status == 415
 
@@ -135,7 +135,7 @@ async def test_wrong_methods_and_paths_get_openai_errors(valkey_url: str) -> Non
 
 
 async def test_generate_and_tokenize_need_no_model_where_there_is_one(valkey_url: str) -> None:
-    async with fleet(valkey_url, "a") as (router, a):
+    async with fleet(valkey_url, "a") as (router, [a]):
         a.answer = stream = Stream("application/json")
         stream.put(b"{}")
         stream.end()

@@ -37,7 +37,7 @@ async def no_lease_is_left(valkey_url: str) -> None:
 
 
 async def test_request_bytes_and_headers_reach_the_replica_unchanged(valkey_url: str) -> None:
-    async with fleet(valkey_url, "a") as (router, a):
+    async with fleet(valkey_url, "a") as (router, [a]):
         body = b'{ "prompt":"h\\u00e9llo", "model" : "m", "unknown_field": [1, 2.50] }'
         await router.post("/v1/completions?x=1&y=%20", body, authorization="Bearer k", te="gzip")
         (received,) = a.received
@@ -48,7 +48,7 @@ async def test_request_bytes_and_headers_reach_the_replica_unchanged(valkey_url:
 
 
 async def test_client_that_accepts_no_compression_is_offered_none_upstream(valkey_url: str) -> None:
-    async with fleet(valkey_url, "a") as (router, a):
+    async with fleet(valkey_url, "a") as (router, [a]):
         reader, writer = await asyncio.open_connection("127.0.0.1", router.port)
         body = json.dumps(completion()).encode()
         writer.write(
@@ -61,7 +61,7 @@ async def test_client_that_accepts_no_compression_is_offered_none_upstream(valke
 
 
 async def test_answer_keeps_status_and_headers_and_gets_the_routers(valkey_url: str) -> None:
-    async with fleet(valkey_url, "a") as (router, a):
+    async with fleet(valkey_url, "a") as (router, [a]):
         a.answer = status(418, **{"x-engine": "test", "x-request-id": "the worker's"})
         answer = await router.post("/v1/completions", completion(), **{"x-request-id": "mine-1"})
         assert answer.status == 418
@@ -73,7 +73,7 @@ async def test_answer_keeps_status_and_headers_and_gets_the_routers(valkey_url: 
 
 
 async def test_request_id_that_is_not_sane_is_replaced(valkey_url: str) -> None:
-    async with fleet(valkey_url, "a") as (router, a):
+    async with fleet(valkey_url, "a") as (router, [a]):
         for sent in ("", "x" * 129, "a b", "tab\there"):
             answer = await router.post("/v1/completions", completion(), **{"x-request-id": sent})
             made = answer.headers["x-request-id"]
@@ -82,7 +82,7 @@ async def test_request_id_that_is_not_sane_is_replaced(valkey_url: str) -> None:
 
 
 async def test_first_chunk_arrives_before_the_second_is_sent(valkey_url: str) -> None:
-    async with fleet(valkey_url, "a") as (router, a):
+    async with fleet(valkey_url, "a") as (router, [a]):
         async with streaming(router, a) as (stream, response):
             stream.put(b"data: 2\n\n")
             assert await response.content.readany() == b"data: 2\n\n"
@@ -92,7 +92,7 @@ async def test_first_chunk_arrives_before_the_second_is_sent(valkey_url: str) ->
 
 
 async def test_openai_client_streams_through_the_router(valkey_url: str) -> None:
-    async with fleet(valkey_url, "a") as (router, a):
+    async with fleet(valkey_url, "a") as (router, [a]):
         a.answer = stream = Stream()
         for text in ("Hel", "lo"):
             delta = {"index": 0, "delta": {"content": text}, "finish_reason": None}
@@ -111,7 +111,7 @@ async def test_openai_client_streams_through_the_router(valkey_url: str) -> None
 async def test_client_that_leaves_before_the_first_byte_cancels_the_replica(
     valkey_url: str,
 ) -> None:
-    async with fleet(valkey_url, "a") as (router, a):
+    async with fleet(valkey_url, "a") as (router, [a]):
         a.answer = never
         request = asyncio.create_task(router.post("/v1/completions", completion()))
         await until(lambda: a.received, "the request at the replica")
@@ -123,7 +123,7 @@ async def test_client_that_leaves_before_the_first_byte_cancels_the_replica(
 
 
 async def test_client_that_leaves_mid_stream_cancels_the_replica(valkey_url: str) -> None:
-    async with fleet(valkey_url, "a") as (router, a):
+    async with fleet(valkey_url, "a") as (router, [a]):
         async with streaming(router, a) as (_, response):
             assert await leases(valkey_url) == 1
             response.close()
@@ -134,7 +134,7 @@ async def test_client_that_leaves_mid_stream_cancels_the_replica(valkey_url: str
 async def test_slow_reader_slows_the_replica_down(valkey_url: str) -> None:
     """Without backpressure the router would swallow all of it."""
     chunk, chunks = b"x" * 65536, 2000
-    async with fleet(valkey_url, "a") as (router, a):
+    async with fleet(valkey_url, "a") as (router, [a]):
         a.answer = stream = Stream("text/plain")
         for _ in range(chunks):
             stream.put(chunk)
@@ -158,7 +158,7 @@ FAILURES = {"refused": None, "reset": reset, "502": status(502), "503": status(5
 async def test_replica_that_fails_before_the_first_byte_is_replaced(
     valkey_url: str, failure: str
 ) -> None:
-    async with fleet(valkey_url, "a", "b") as (router, a, b):
+    async with fleet(valkey_url, "a", "b") as (router, [a, b]):
         if (answer := FAILURES[failure]) is None:
             await a.refuse()
         else:
@@ -175,7 +175,7 @@ async def test_replica_that_fails_before_the_first_byte_is_replaced(
 
 
 async def test_too_many_requests_of_all_replicas_is_the_clients_to_handle(valkey_url: str) -> None:
-    async with fleet(valkey_url, "a", "b") as (router, a, b):
+    async with fleet(valkey_url, "a", "b") as (router, [a, b]):
         a.answer = b.answer = status(429, **{"retry-after": "7"})
         answer = await router.post("/v1/completions", completion())
         assert (answer.status, answer.headers["retry-after"]) == (429, "7")
@@ -184,7 +184,7 @@ async def test_too_many_requests_of_all_replicas_is_the_clients_to_handle(valkey
 
 
 async def test_when_all_tries_fail_the_client_learns_why_and_when_to_retry(valkey_url: str) -> None:
-    async with fleet(valkey_url, "a", "b", "c", max_tries=2) as (router, a, b, c):
+    async with fleet(valkey_url, "a", "b", "c", max_tries=2) as (router, [a, b, c]):
         a.answer = b.answer = c.answer = status(503)
         answer = await router.post("/v1/completions", completion())
         assert answer.status == 503
@@ -196,7 +196,7 @@ async def test_when_all_tries_fail_the_client_learns_why_and_when_to_retry(valke
 
 
 async def test_event_stream_whose_replica_dies_ends_with_an_error_event(valkey_url: str) -> None:
-    async with fleet(valkey_url, "a") as (router, a):
+    async with fleet(valkey_url, "a") as (router, [a]):
         a.answer = stream = Stream()
         stream.put(b"data: 1\n\n")
         stream.die()
@@ -210,7 +210,7 @@ async def test_event_stream_whose_replica_dies_ends_with_an_error_event(valkey_u
 
 
 async def test_plain_answer_whose_replica_dies_is_cut(valkey_url: str) -> None:
-    async with fleet(valkey_url, "a") as (router, a):
+    async with fleet(valkey_url, "a") as (router, [a]):
         a.answer = stream = Stream("application/json")
         stream.put(b'{"half":')
         stream.die()
@@ -220,7 +220,7 @@ async def test_plain_answer_whose_replica_dies_is_cut(valkey_url: str) -> None:
 
 
 async def test_silent_replica_ends_in_504(valkey_url: str) -> None:
-    async with fleet(valkey_url, "a", first_byte_timeout=0.2) as (router, a):
+    async with fleet(valkey_url, "a", first_byte_timeout=0.2) as (router, [a]):
         a.answer = never
         answer = await router.post("/v1/completions", completion())
         assert answer.status == 504
@@ -232,7 +232,7 @@ async def test_silent_replica_ends_in_504(valkey_url: str) -> None:
 async def test_requests_above_the_bound_get_503_and_the_others_their_answers(
     valkey_url: str,
 ) -> None:
-    async with fleet(valkey_url, "a", max_requests=2) as (router, a):
+    async with fleet(valkey_url, "a", max_requests=2) as (router, [a]):
         a.answer = stream = Stream("text/plain")
         running = [asyncio.create_task(router.post("/generate", {"text": f"{i}"})) for i in "12"]
         await until(lambda: len(a.received) == 2, "two requests at the replica")
@@ -252,7 +252,7 @@ async def test_every_endpoint_is_forwarded_under_its_path(valkey_url: str) -> No
         "/tokenize": {"model": "m", "prompt": "x"},
         "/detokenize": {"tokens": [1, 2]},
     }
-    async with fleet(valkey_url, "a") as (router, a):
+    async with fleet(valkey_url, "a") as (router, [a]):
         for path, body in bodies.items():
             assert (await router.post(path, body)).status == 200, path
         assert [received.path for received in a.received] == list(bodies)

@@ -38,7 +38,7 @@ async def test_a_dead_replica_with_a_fresh_heartbeat_costs_few_requests_one_retr
 ) -> None:
     monkeypatch.setattr(breaker, "FIRST_PAUSE_S", 60.0)  # no probe, even on a slow machine
     monkeypatch.setattr(breaker, "LONGEST_PAUSE_S", 60.0)
-    async with fleet(valkey_url, "a", "b") as (router, a, _):
+    async with fleet(valkey_url, "a", "b") as (router, [a, _]):
         await a.refuse()
         for number in range(60):
             answer = await router.post("/v1/completions", completion(f"{number} " * 100))
@@ -54,7 +54,7 @@ async def test_one_probe_at_a_time_finds_out_whether_a_replica_is_well(
     valkey_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(breaker, "FIRST_PAUSE_S", 0.5)
-    async with fleet(valkey_url, "a", "b") as (router, a, _):
+    async with fleet(valkey_url, "a", "b") as (router, [a, _]):
         a.answer = status(503)
 
         async def opened() -> bool:
@@ -79,7 +79,7 @@ async def test_one_probe_at_a_time_finds_out_whether_a_replica_is_well(
 
 
 async def test_a_busy_replicas_429_is_tried_where_there_is_room(valkey_url: str) -> None:
-    async with fleet(valkey_url, "a", "b") as (router, a, _):
+    async with fleet(valkey_url, "a", "b") as (router, [a, _]):
         a.answer = status(429, **{"retry-after": "7"})
         for number in range(8):
             answer = await router.post("/v1/completions", completion(f"{number} " * 1000))
@@ -92,7 +92,7 @@ async def test_a_busy_replicas_429_is_tried_where_there_is_room(valkey_url: str)
 
 
 async def test_429_is_passed_on_where_the_others_are_full(valkey_url: str) -> None:
-    async with fleet(valkey_url, "a", "b", max_replica_requests=1) as (router, a, b):
+    async with fleet(valkey_url, "a", "b", max_replica_requests=1) as (router, [a, b]):
         a.answer = status(429, **{"retry-after": "7"})
         b.answer = gate = Gate()
         held = ask(router, "held " * 100)
@@ -112,7 +112,7 @@ async def test_retries_stop_where_their_budget_is_spent(
 ) -> None:
     monkeypatch.setattr(retry_budget, "MIN_PER_S", 1)
     monkeypatch.setattr(retry_budget, "WINDOW_S", 1000)
-    async with fleet(valkey_url, "a", "b", retry_share=0.0) as (router, a, b):
+    async with fleet(valkey_url, "a", "b", retry_share=0.0) as (router, [a, b]):
         monkeypatch.setattr(retry_budget, "MIN_PER_S", 0.005)  # 5 in all
         a.answer = b.answer = status(503)
         for number in range(12):
@@ -126,7 +126,7 @@ async def test_retries_stop_where_their_budget_is_spent(
 
 
 async def test_tries_are_bounded_whatever_the_budget(valkey_url: str) -> None:
-    async with fleet(valkey_url, "a", "b", "c", max_tries=2) as (router, a, b, c):
+    async with fleet(valkey_url, "a", "b", "c", max_tries=2) as (router, [a, b, c]):
         a.answer = b.answer = c.answer = status(503)
         assert (await router.post("/v1/completions", completion())).status == 503
         assert sum(len(replica.received) for replica in (a, b, c)) == 2
@@ -152,7 +152,7 @@ async def test_a_replica_that_leaves_leaves_no_gauge_behind(valkey_url: str) -> 
 
 
 async def test_the_leases_of_streams_end_with_their_replica(valkey_url: str) -> None:
-    async with fleet(valkey_url, "a", migrate="off") as (router, a):
+    async with fleet(valkey_url, "a", migrate="off") as (router, [a]):
         a.answer = gate = Gate()
         tasks = [ask(router, str(number)) for number in range(4)]
         await until(lambda: len(gate.inside) == 4, "four requests at the replica")

@@ -35,7 +35,7 @@ def no_breaker(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_replica_that_answers_500_to_everything_loses_its_traffic(
     valkey_url: str, policy: str
 ) -> None:
-    async with fleet(valkey_url, "a", "b", policy=policy) as (router, a, _):
+    async with fleet(valkey_url, "a", "b", policy=policy) as (router, [a, _]):
         a.answer = status(500)
         got = [
             (await router.post("/v1/completions", completion(f"{n} " * 100, user=f"u{n}"))).status
@@ -49,7 +49,7 @@ async def test_a_replica_that_answers_500_to_everything_loses_its_traffic(
 
 
 async def test_a_replica_that_does_not_know_a_request_is_well(valkey_url: str) -> None:
-    async with fleet(valkey_url, "a") as (router, a):
+    async with fleet(valkey_url, "a") as (router, [a]):
         a.answer = status(501)
         for _ in range(2 * breaker.FAILURES):
             assert (await router.post("/v1/completions", completion())).status == 501
@@ -59,7 +59,7 @@ async def test_a_replica_that_does_not_know_a_request_is_well(valkey_url: str) -
 
 @pytest.mark.usefixtures("patient_breaker")
 async def test_a_silent_replica_opens_its_breaker(valkey_url: str) -> None:
-    async with fleet(valkey_url, "a", "b", first_byte_timeout=1.0) as (router, a, _):
+    async with fleet(valkey_url, "a", "b", first_byte_timeout=1.0) as (router, [a, _]):
         a.answer = never
         got = []
         for number in range(20):
@@ -74,7 +74,7 @@ async def test_a_silent_replica_opens_its_breaker(valkey_url: str) -> None:
 async def test_requests_wait_for_connections_as_for_room_and_no_replica_is_blamed(
     valkey_url: str,
 ) -> None:
-    async with fleet(valkey_url, "a", "b", max_replica_connections=2) as (router, a, b):
+    async with fleet(valkey_url, "a", "b", max_replica_connections=2) as (router, [a, b]):
         gates = a.answer, b.answer = Gate(), Gate()
         names = [f"{number} " * 100 for number in range(40)]
         tasks = [ask(router, name) for name in names]
@@ -95,7 +95,7 @@ async def test_requests_wait_for_connections_as_for_room_and_no_replica_is_blame
 
 @pytest.mark.usefixtures("no_breaker")
 async def test_tries_are_bounded_for_a_request_that_waits_in_between(valkey_url: str) -> None:
-    async with fleet(valkey_url, "a", "b", max_replica_requests=1, max_tries=3) as (router, a, b):
+    async with fleet(valkey_url, "a", "b", max_replica_requests=1, max_tries=3) as (router, [a, b]):
         a.answer, b.answer = status(503), (gate := Gate())
         held = ask(router, "held " * 100)
         await until(lambda: gate.inside, "b being full")
@@ -113,7 +113,10 @@ async def test_a_requests_deadline_is_one_however_often_it_waits(valkey_url: str
         await asyncio.sleep(0.2)
         return web.json_response({}, status=503)
 
-    async with fleet(valkey_url, "a", "b", max_replica_requests=1, max_tries=16) as (router, a, b):
+    async with fleet(valkey_url, "a", "b", max_replica_requests=1, max_tries=16) as (
+        router,
+        [a, b],
+    ):
         a.answer, b.answer = slowly, (gate := Gate())
         held = ask(router, "held " * 100)
         await until(lambda: gate.inside, "b being full")
@@ -128,7 +131,7 @@ async def test_a_requests_deadline_is_one_however_often_it_waits(valkey_url: str
 
 @pytest.mark.usefixtures("no_breaker")
 async def test_a_429_is_not_forgotten_where_the_next_replica_fails(valkey_url: str) -> None:
-    async with fleet(valkey_url, "a", "b") as (router, a, b):
+    async with fleet(valkey_url, "a", "b") as (router, [a, b]):
         a.answer, b.answer = status(429, **{"retry-after": "7"}), status(503)
         for number in range(8):
             answer = await router.post("/v1/completions", completion(f"{number} " * 100))
@@ -160,7 +163,7 @@ async def test_an_unforeseen_error_is_answered_counted_and_logged_as_any_other(
 
     monkeypatch.setattr(reception, "resolve", resolve)
     caplog.set_level(logging.INFO, "pando.router")
-    async with fleet(valkey_url, "a", access_log_sample=0) as (router, *_):
+    async with fleet(valkey_url, "a", access_log_sample=0) as (router, _):
         answer = await router.post(path, body, **{"x-request-id": "mine"})
         assert (answer.status, answer.headers["x-request-id"]) == (500, "mine")
         assert answer.json.keys() == form

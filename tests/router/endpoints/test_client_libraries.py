@@ -293,7 +293,7 @@ async def test_a_stored_response_is_read_cancelled_and_deleted_where_it_is(
 
 async def test_a_stored_response_is_its_tenants_own(valkey_url: str, tmp_path: Path) -> None:
     file = key_file(tmp_path, a={}, b={})
-    async with fleet(valkey_url, "r", key=ADMIN, api_keys=file) as (router, replica):
+    async with fleet(valkey_url, "r", key=ADMIN, api_keys=file) as (router, [replica]):
         replica.answer = say_response
         made = await router.post("/v1/responses", {"model": "m", "input": "hi"}, **bearer("a"))
         path = f"/v1/responses/{made.json['id']}"
@@ -304,7 +304,7 @@ async def test_a_stored_response_is_its_tenants_own(valkey_url: str, tmp_path: P
 async def test_a_stored_response_whose_replica_does_not_answer_is_an_error_that_says_so(
     valkey_url: str,
 ) -> None:
-    async with fleet(valkey_url, "a") as (router, a):
+    async with fleet(valkey_url, "a") as (router, [a]):
         a.answer = say_response
         made = await router.post("/v1/responses", {"model": "m", "input": "hi"})
         await a.refuse()

@@ -83,7 +83,7 @@ async def test_a_new_endpoint_needs_no_more_than_its_registration(
         monkeypatch.setitem(ENDPOINTS, path, POEMS)
     theme = "the sea and the hills " * 40
     body = {"model": "m", "theme": theme}
-    async with fleet(valkey_url, "a") as (router, a):
+    async with fleet(valkey_url, "a") as (router, [a]):
         for path in POEMS.paths:
             answer = await router.post(path, body)
             assert (answer.status, a.received[-1].path) == (200, path)

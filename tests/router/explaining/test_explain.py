@@ -56,7 +56,7 @@ async def test_past_request_is_explained_with_what_was_predicted_and_delivered(
 
 
 async def test_prompt_shorter_than_a_chunk_is_said_to_be_that(valkey_url: str) -> None:
-    async with fleet(valkey_url, "a") as (router, *_):
+    async with fleet(valkey_url, "a") as (router, _):
         assert (await why(router, await ask(router, "short")))["hit"] == "too_short"
 
 
@@ -143,7 +143,7 @@ async def test_a_prompt_that_would_wait_is_said_to(valkey_url: str) -> None:
 
 
 async def test_every_try_of_a_request_is_explained(valkey_url: str) -> None:
-    async with fleet(valkey_url, "a", "b", policy="round_robin") as (router, a, _):
+    async with fleet(valkey_url, "a", "b", policy="round_robin") as (router, [a, _]):
         await a.refuse()
         answer = await ask(router, LONG)
         path = f"/route/explain?request_id={answer.headers['x-request-id']}"
@@ -169,7 +169,7 @@ async def test_a_past_request_is_explained_by_the_policy_that_placed_it(
 
 
 async def test_only_the_last_requests_are_remembered(valkey_url: str) -> None:
-    async with fleet(valkey_url, "a", explain_last=2) as (router, *_):
+    async with fleet(valkey_url, "a", explain_last=2) as (router, _):
         answers = [await ask(router, f"{i}") for i in range(3)]
         paths = [f"/route/explain?request_id={a.headers['x-request-id']}" for a in answers]
         assert [(await router.get(path)).status for path in paths] == [404, 200, 200]

@@ -16,7 +16,7 @@ async def test_one_heartbeat_that_does_not_fit_costs_the_others_nothing(
     valkey_url: str, wrong: dict[str, object]
 ) -> None:
     redis = connect(valkey_url)
-    async with fleet(valkey_url, "a") as (router, *_), Replica(valkey_url, "b") as b:
+    async with fleet(valkey_url, "a") as (router, _), Replica(valkey_url, "b") as b:
         await router.ready("a", "b")
         b.pause()
         beat = json.loads(msgspec.json.encode(b.heart)) | wrong
@@ -43,7 +43,7 @@ async def test_a_count_of_cached_tokens_that_cannot_be_is_skipped(
     valkey_url: str, cached: str, prompt: str
 ) -> None:
     headers = {"x-pando-cached-tokens": cached, "x-pando-prompt-tokens": prompt}
-    async with fleet(valkey_url, "a") as (router, a):
+    async with fleet(valkey_url, "a") as (router, [a]):
         sample = 'pando_router_misfits_total{kind="header"}'
         before = await router.metric(sample)
         a.answer = status(200, **headers)

@@ -53,7 +53,7 @@ async def test_an_alias_is_forwarded_by_its_real_name_and_nothing_else_changes(
     valkey_url: str,
 ) -> None:
     body = b'{"model": "gpt-4o" ,"prompt": "caf\\u00e9", "temperature": 1.00, "x": {"model": "m"}}'
-    async with fleet(valkey_url, "a", aliases="gpt-4o=m") as (router, a):
+    async with fleet(valkey_url, "a", aliases="gpt-4o=m") as (router, [a]):
         assert (await router.post("/v1/completions", body)).status == 200
         forwarded = a.received[0]
         assert json.loads(forwarded.body) == json.loads(body) | {"model": "m"}

@@ -49,7 +49,7 @@ async def keep_asking(router: RouterClient, stop: asyncio.Event, every_s: float 
 
 async def test_requests_go_on_while_redis_dies_and_comes_back_empty(start_valkey: Start) -> None:
     server = start_valkey(port=free_port())
-    async with fleet(server.url, "a", "b") as (router, a, b):
+    async with fleet(server.url, "a", "b") as (router, [a, b]):
         stop = asyncio.Event()
         asking = asyncio.create_task(keep_asking(router, stop))
         server.stop()
@@ -122,7 +122,7 @@ async def test_a_router_without_requests_leaves_the_old_master_too(start_server:
 
 async def test_a_lease_whose_end_redis_never_saw_is_counted(start_valkey: Start) -> None:
     server = start_valkey(port=free_port())
-    async with fleet(server.url, "a") as (router, a):
+    async with fleet(server.url, "a") as (router, [a]):
         a.answer = stream = Stream()
         asking = asyncio.create_task(router.post("/v1/completions", completion()))
         await stream.started.wait()
@@ -139,7 +139,7 @@ async def test_a_lease_whose_end_redis_never_saw_is_counted(start_valkey: Start)
 
 async def test_same_prompt_goes_to_the_same_replica_without_redis(start_valkey: Start) -> None:
     server = start_valkey(port=free_port())
-    async with fleet(server.url, "a", "b") as (router, *_):
+    async with fleet(server.url, "a", "b") as (router, _):
         server.stop()
         await redis_is(router, "away")
         prompts = [f"{i} " * 200 for i in range(12)]
@@ -153,7 +153,7 @@ async def test_same_prompt_goes_to_the_same_replica_without_redis(start_valkey: 
 
 async def test_dead_replica_is_passed_over_without_redis(start_valkey: Start) -> None:
     server = start_valkey(port=free_port())
-    async with fleet(server.url, "a", "b") as (router, a, _):
+    async with fleet(server.url, "a", "b") as (router, [a, _]):
         server.stop()
         await a.refuse()
         await redis_is(router, "away")
@@ -164,7 +164,7 @@ async def test_dead_replica_is_passed_over_without_redis(start_valkey: Start) ->
 
 async def test_frozen_redis_costs_one_timeout_not_one_each(start_valkey: Start) -> None:
     server = start_valkey(port=free_port())
-    async with fleet(server.url, "a", placement_timeout=0.5) as (router, *_):
+    async with fleet(server.url, "a", placement_timeout=0.5) as (router, _):
         server.freeze()
         try:
             loop = asyncio.get_running_loop()
@@ -204,7 +204,7 @@ async def test_a_redis_that_is_too_slow_for_placements_is_away_until_it_is_not(
 
 async def test_flushed_registry_is_not_taken_for_a_dead_fleet(start_valkey: Start) -> None:
     server = start_valkey(port=free_port())
-    async with fleet(server.url, "a") as (router, a):
+    async with fleet(server.url, "a") as (router, [a]):
         a.pause()
         a.health = status(500)
         with server.admin() as admin:
@@ -285,7 +285,7 @@ async def test_a_router_that_starts_without_redis_serves_the_upstreams_that_it_r
 
 
 async def test_draining_replica_gets_nothing_new(valkey_url: str) -> None:
-    async with fleet(valkey_url, "a", "b") as (router, a, _):
+    async with fleet(valkey_url, "a", "b") as (router, [a, _]):
         await a.say(state=ReplicaState.DRAINING)
         await router.ready("a", state="draining")
         replicas = {
@@ -337,7 +337,7 @@ async def test_a_placement_that_redis_refuses_is_no_absent_redis(
     start_valkey: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = start_valkey()
-    async with fleet(server.url, "a") as (router, *_):
+    async with fleet(server.url, "a") as (router, _):
         with server.admin() as admin:
             admin.set("pando:{default}:leases", "of another kind")
             assert (await router.post("/v1/completions", completion())).status == 200

@@ -62,7 +62,7 @@ QUICK: dict[str, Any] = {"health_timeout": 0.3}
 
 
 async def test_a_stream_leaves_a_replica_that_is_lost_and_answers_no_check(valkey_url: str) -> None:
-    async with fleet(valkey_url, "a", "b", **QUICK) as (router, a, b):
+    async with fleet(valkey_url, "a", "b", **QUICK) as (router, [a, b]):
         holds(Engine(CHAT), a, b)
         stream = asyncio.ensure_future(text_of(router))
         await until(lambda: a.received or b.received, "one has the request")
@@ -80,7 +80,7 @@ async def test_no_stream_moves_while_redis_is_away(
 ) -> None:
     """There are no heartbeats then, and failing checks of all replicas are no reason either."""
     server = start_valkey(port=free_port())
-    async with fleet(server.url, "a", "b", **QUICK, unhealthy_after=2) as (router, a, b):
+    async with fleet(server.url, "a", "b", **QUICK, unhealthy_after=2) as (router, [a, b]):
         hold = holds(Engine(CHAT), a, b)
         stream = asyncio.ensure_future(text_of(router))
         await until(lambda: a.received or b.received, "one has the request")
@@ -150,7 +150,7 @@ async def test_a_stream_that_may_not_go_on_ends_with_an_error_that_says_why(
 async def test_a_stream_of_a_lost_replica_that_goes_on_talking_stays(valkey_url: str) -> None:
     """Heartbeats and answers to checks are missing, but it is only slow."""
     async with (
-        fleet(valkey_url, "a", **QUICK, unhealthy_after=2) as (router, a),
+        fleet(valkey_url, "a", **QUICK, unhealthy_after=2) as (router, [a]),
         streaming(router, a) as (stream, response),
     ):
         a.health = never

@@ -42,7 +42,7 @@ async def homes(router: RouterClient, count: int = 12) -> set[str]:
 
 
 async def test_a_replica_that_hangs_is_left_out_until_it_answers_again(valkey_url: str) -> None:
-    async with fleet(valkey_url, "a", "b", **QUICK) as (router, a, _):
+    async with fleet(valkey_url, "a", "b", **QUICK) as (router, [a, _]):
         a.health = never
         await becomes(router, "a", healthy=False)
         assert await homes(router) == {"b"}
@@ -54,7 +54,7 @@ async def test_a_replica_that_hangs_is_left_out_until_it_answers_again(valkey_ur
 
 
 async def test_errors_fail_the_check_and_an_unknown_path_does_not(valkey_url: str) -> None:
-    async with fleet(valkey_url, "a", **QUICK) as (router, a):
+    async with fleet(valkey_url, "a", **QUICK) as (router, [a]):
         a.health = status(500)
         await becomes(router, "a", healthy=False)
         a.health = status(404)
@@ -62,7 +62,7 @@ async def test_errors_fail_the_check_and_an_unknown_path_does_not(valkey_url: st
 
 
 async def test_where_all_are_unhealthy_requests_are_served_all_the_same(valkey_url: str) -> None:
-    async with fleet(valkey_url, "a", **QUICK) as (router, a):
+    async with fleet(valkey_url, "a", **QUICK) as (router, [a]):
         a.health = status(500)
         await becomes(router, "a", healthy=False)
         assert await homes(router, 3) == {"a"}
@@ -79,7 +79,7 @@ async def test_a_restarted_replica_starts_healthy(valkey_url: str) -> None:
 
 
 async def test_no_check_is_made_where_none_is_wanted(valkey_url: str) -> None:
-    async with fleet(valkey_url, "a", **QUICK | {"health_interval": 0}) as (router, a):
+    async with fleet(valkey_url, "a", **QUICK | {"health_interval": 0}) as (router, [a]):
         a.health = status(500)
         assert await homes(router, 3) == {"a"}
         assert await is_healthy(router, "a")

@@ -97,7 +97,7 @@ async def test_so_are_those_that_are_held_for_their_answers(valkey_url: str) -> 
     """A client that leaves frees the room."""
     async with fleet(valkey_url, "a", max_body_bytes=100_000, max_bodies_bytes=150_000) as (
         router,
-        a,
+        [a],
     ):
         answering = a.answer
         a.answer = Stream()

@@ -95,7 +95,7 @@ async def test_clients_that_send_nothing_make_room_too() -> None:
 async def test_the_bound_is_a_setting_and_clients_libraries_understand_the_answer(
     valkey_url: str,
 ) -> None:
-    async with fleet(valkey_url, "a", max_connections=1) as (router, a):
+    async with fleet(valkey_url, "a", max_connections=1) as (router, [a]):
         a.answer = stream = Stream()
         port = urlsplit(router.url).port
         assert port is not None

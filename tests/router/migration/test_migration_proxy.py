@@ -195,7 +195,7 @@ async def test_a_stream_waits_for_the_others_and_not_for_the_replica_that_died(
     """Its heartbeat looks fresh, and it has room while the others have none."""
     hold = asyncio.Event()
     engine = Engine(CHAT)
-    async with fleet(valkey_url, "a", "b", max_replica_requests=1) as (r, a, b):
+    async with fleet(valkey_url, "a", "b", max_replica_requests=1) as (r, [a, b]):
         for replica in (a, b):
             replica.answer = says(engine, cut=700, hold=hold)
         lost = asyncio.create_task(text_of(r))

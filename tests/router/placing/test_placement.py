@@ -126,7 +126,7 @@ async def test_request_that_fails_or_is_refused_leaves_the_tree_as_it_was(valkey
 
 
 async def test_first_byte_releases_the_prefill_and_the_end_the_rest(valkey_url: str) -> None:
-    async with fleet(valkey_url, "a") as (router, a):
+    async with fleet(valkey_url, "a") as (router, [a]):
         a.answer = stream = Stream()
 
         async def terms() -> tuple[int, int]:
@@ -180,7 +180,7 @@ async def test_a_request_that_outlasts_its_lease_keeps_its_place(valkey_url: str
 
 
 async def test_round_robin_takes_turns(valkey_url: str) -> None:
-    async with fleet(valkey_url, "a", "b", "c", policy="round_robin") as (router, *_):
+    async with fleet(valkey_url, "a", "b", "c", policy="round_robin") as (router, _):
         order = [(await router.post("/v1/completions", completion())).replica for _ in range(6)]
         assert order == ["a", "b", "c", "a", "b", "c"]
         sample = 'pando_router_placements_total{outcome="shared",policy="round_robin"}'
@@ -188,7 +188,7 @@ async def test_round_robin_takes_turns(valkey_url: str) -> None:
 
 
 async def test_random_reaches_everyone(valkey_url: str) -> None:
-    async with fleet(valkey_url, "a", "b", policy="random") as (router, *_):
+    async with fleet(valkey_url, "a", "b", policy="random") as (router, _):
         seen = {(await router.post("/v1/completions", completion())).replica for _ in range(40)}
         assert seen == {"a", "b"}
 
@@ -269,7 +269,7 @@ async def test_model_in_two_pools_is_served_by_the_one_that_is_ready(valkey_url:
 
 
 async def test_failing_replica_is_left_alone(valkey_url: str) -> None:
-    async with fleet(valkey_url, "a", "b", policy="round_robin") as (router, a, _):
+    async with fleet(valkey_url, "a", "b", policy="round_robin") as (router, [a, _]):
         a.answer = status(503)
         for _ in range(20):
             assert (await router.post("/v1/completions", completion())).replica == "b"
@@ -280,7 +280,7 @@ async def test_failing_replica_is_left_alone(valkey_url: str) -> None:
 
 
 async def test_lone_replica_is_tried_whatever_its_breaker_says(valkey_url: str) -> None:
-    async with fleet(valkey_url, "a") as (router, a):
+    async with fleet(valkey_url, "a") as (router, [a]):
         a.answer = status(503)
         for _ in range(5):
             assert (await router.post("/v1/completions", completion())).status == 503

@@ -55,7 +55,7 @@ def test_nothing_is_logged_below_the_level(caplog: pytest.LogCaptureFixture) -> 
 async def test_line_has_what_became_of_the_request_and_none_of_its_text(
     valkey_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with fleet(valkey_url, "a", access_log_sample=1) as (router, a):
+    async with fleet(valkey_url, "a", access_log_sample=1) as (router, [a]):
         a.answer = cached(2, 4)
         answer = await router.post("/v1/completions", completion("hush"))
         (line,) = lines(caplog)
@@ -69,7 +69,7 @@ async def test_line_has_what_became_of_the_request_and_none_of_its_text(
 async def test_without_a_sample_only_what_failed_is_in_the_log(
     valkey_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with fleet(valkey_url, "a", access_log_sample=0) as (router, a):
+    async with fleet(valkey_url, "a", access_log_sample=0) as (router, [a]):
         assert (await router.post("/v1/completions", completion())).status == 200
         assert (await router.post("/v1/completions", b"{")).status == 400
         assert not lines(caplog)

@@ -38,7 +38,7 @@ async def test_the_first_line_comes_at_once_and_the_rest_as_one_that_counts(
 async def test_a_dead_replica_writes_one_line_however_many_requests_meet_it(
     valkey_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with fleet(valkey_url, "a", retry_share=1.0) as (router, a):
+    async with fleet(valkey_url, "a", retry_share=1.0) as (router, [a]):
         await a.refuse()
         answers = [await router.post("/v1/completions", completion()) for _ in range(20)]
         assert {answer.status for answer in answers} == {503}

@@ -68,7 +68,7 @@ async def test_everything_that_a_busy_router_exports_is_documented(
 
 
 async def test_labels_do_not_grow_with_what_clients_send(valkey_url: str) -> None:
-    async with fleet(valkey_url, "a") as (router, *_):
+    async with fleet(valkey_url, "a") as (router, _):
         await router.post("/v1/completions", completion())
         before = len(await samples(router))
         for number in range(20):

@@ -17,7 +17,7 @@ SPAN = "b7ad6b7169203331"
 
 async def test_request_is_a_span_under_its_clients_and_over_its_replicas(valkey_url: str) -> None:
     with OtlpReceiver() as collector:
-        async with fleet(valkey_url, "a", otlp_endpoint=collector.url) as (router, a):
+        async with fleet(valkey_url, "a", otlp_endpoint=collector.url) as (router, [a]):
             headers = {"traceparent": f"00-{TRACE}-{SPAN}-01", "x-request-id": "r1"}
             answer = await router.post("/v1/completions", completion("hush"), **headers)
             assert answer.status == 200
@@ -39,8 +39,7 @@ async def test_each_try_and_the_wait_for_a_place_have_spans(valkey_url: str) -> 
     with OtlpReceiver() as collector:
         async with fleet(valkey_url, "a", "b", otlp_endpoint=collector.url, queue_timeout=0.2) as (
             router,
-            a,
-            b,
+            [a, b],
         ):
             a.answer = b.answer = status(503)
             assert (await router.post("/v1/chat/completions", chat("hi"))).status == 503
@@ -58,7 +57,7 @@ async def test_the_client_decides_whether_its_trace_is_kept(
     with OtlpReceiver() as collector:
         async with fleet(valkey_url, "a", otlp_endpoint=collector.url, trace_sample=0.0) as (
             router,
-            a,
+            [a],
         ):
             headers = {"traceparent": f"00-{TRACE}-{SPAN}-{flags}"}
             await router.post("/v1/completions", completion(), **headers)
@@ -70,7 +69,7 @@ async def test_the_client_decides_whether_its_trace_is_kept(
 
 
 async def test_requests_are_served_while_the_collector_is_away(valkey_url: str) -> None:
-    async with fleet(valkey_url, "a", otlp_endpoint="http://127.0.0.1:9") as (router, *_):
+    async with fleet(valkey_url, "a", otlp_endpoint="http://127.0.0.1:9") as (router, _):
         assert (await router.post("/v1/completions", completion())).status == 200
 
 
@@ -90,7 +89,7 @@ async def test_a_collector_that_hangs_does_not_hold_up_the_end(
 
 
 async def test_without_traces_a_traceparent_goes_on_as_it_came(valkey_url: str) -> None:
-    async with fleet(valkey_url, "a") as (router, a):
+    async with fleet(valkey_url, "a") as (router, [a]):
         sent = f"00-{TRACE}-{SPAN}-01"
         await router.post("/v1/completions", completion(), traceparent=sent)
         assert a.received[0].headers["traceparent"] == sent

@@ -236,7 +236,7 @@ async def test_a_slow_redis_costs_a_limited_request_one_limit_of_time(
 async def test_an_open_router_asks_redis_for_no_limits_and_counts_no_tenants(
     valkey_url: str,
 ) -> None:
-    async with fleet(valkey_url, "r") as (router, *_):
+    async with fleet(valkey_url, "r") as (router, _):
         answer = await router.post("/v1/completions", completion())
         assert not [name for name in answer.headers if name.startswith("x-ratelimit")]
         assert b"tenant=" not in (await router.get("/metrics")).body

@@ -209,7 +209,7 @@ async def test_a_key_reaches_neither_replica_nor_log_nor_metrics(
 
 
 async def test_without_a_key_file_the_clients_key_is_the_replicas_to_check(valkey_url: str) -> None:
-    async with fleet(valkey_url, "r") as (router, replica):
+    async with fleet(valkey_url, "r") as (router, [replica]):
         await router.post("/v1/completions", completion(), **bearer("a"))
         assert replica.received[0].headers["authorization"] == "Bearer a"
 
@@ -221,7 +221,7 @@ async def test_replicas_can_have_a_key_of_their_own(
     settings = {"api_keys": key_file(tmp_path)} if keys else {}
     async with fleet(valkey_url, "r", key=ADMIN, upstream_api_key="upstream", **settings) as (
         router,
-        replica,
+        [replica],
     ):
         await router.post("/v1/completions", completion())
         assert replica.received[0].headers["authorization"] == "Bearer upstream"
@@ -258,7 +258,7 @@ async def test_the_router_and_not_the_client_names_the_namespace_to_the_replica(
                 await router.post("/v1/completions", completion(), **bearer(key), **headers)
         told = [received.headers.get("x-pando-cache-salt") for received in replica.received]
         assert told == ["a", "a", "a", None, None, None]
-    async with fleet(valkey_url, "s") as (router, replica):
+    async with fleet(valkey_url, "s") as (router, [replica]):
         await router.post("/v1/completions", completion(), **{"x-pando-cache-salt": "a"})
         assert "x-pando-cache-salt" not in replica.received[0].headers
 
