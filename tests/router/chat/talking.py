@@ -9,6 +9,7 @@ from typing import Any
 from aiohttp import web
 from playwright.async_api import Browser, Page
 
+from tests.router.control.browser import tab
 from tests.router.world import Replica, RouterClient, fleet, until
 
 PATIENCE_MS = 60_000
@@ -75,8 +76,7 @@ async def opened(
     """The page, its console's errors, and the URLs of all its requests."""
     complaints: list[str] = []
     asked: list[str] = []
-    async with await browser.new_context(**options) as context:
-        page = await context.new_page()
+    async with tab(browser, **options) as page:
         page.set_default_timeout(PATIENCE_MS)
         page.on(
             "console", lambda said: complaints.append(said.text) if said.type != "log" else None

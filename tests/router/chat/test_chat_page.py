@@ -5,7 +5,7 @@ from pathlib import Path
 from playwright.async_api import Browser
 
 from tests.router.chat.talking import PHONE, Speech, answered, opened, received, say, talking
-from tests.router.control.browser import in_browser
+from tests.router.control.browser import in_browser, tab
 from tests.router.tenants.tenants_world import ADMIN, key_file
 from tests.router.world import fleet, never, status, until
 
@@ -153,10 +153,10 @@ async def test_conversations_stay_in_the_tab_over_a_reload_and_no_longer(
         await page.wait_for_selector(".explanation:has-text('It went to a')")
         await page.click("[aria-label='Close: Second question']")
         assert await page.locator(".tab").count() == 1
-        other = await page.context.new_page()
-        await other.goto(f"{router.url}/chat")
-        await other.wait_for_selector(".message")
-        assert await other.inner_text(".tab") == "New conversation"
+        async with tab(browser) as other:
+            await other.goto(f"{router.url}/chat")
+            await other.wait_for_selector(".message")
+            assert await other.inner_text(".tab") == "New conversation"
 
 
 async def test_a_tab_keeps_a_bounded_number_of_conversations(

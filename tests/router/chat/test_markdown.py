@@ -8,7 +8,7 @@ from playwright.async_api import Browser, Page
 
 from pando_router.chat.routes import PAGE
 from pando_router.pages.document import SHARED
-from tests.router.control.browser import in_browser
+from tests.router.control.browser import in_browser, tab
 
 pytestmark = in_browser
 
@@ -38,8 +38,7 @@ TIME = """([unit, count]) => {
 @asynccontextmanager
 async def renderer(browser: Browser) -> AsyncIterator[Page]:
     """A page with the scripts that make markdown elements, and nothing else."""
-    async with await browser.new_context() as context:
-        page = await context.new_page()
+    async with tab(browser) as page:
         for script in SCRIPTS:
             await page.add_script_tag(content=script.read_text(encoding="utf-8"))
         yield page

@@ -4,10 +4,11 @@ import os
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, async_playwright
+from playwright.async_api import Browser, Page, async_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 
@@ -21,7 +22,31 @@ async def browser() -> AsyncIterator[Browser]:
     if found is None:
         pytest.skip(f"no browser: none of {', '.join(NAMES)} is installed")
     async with chromium() as one:
+        await one.new_context()  # the one that `tab` uses
         yield one
+
+
+@asynccontextmanager
+async def tab(
+    browser: Browser,
+    *,
+    viewport: dict[str, int] | None = None,
+    color_scheme: str | None = None,
+    **options: Any,
+) -> AsyncIterator[Page]:
+    """A new tab. Tests share a context unless they have `options` for theirs, as Chromium takes a
+    second of CPU to make one. A tab has its own sessionStorage, and servers differ in their ports,
+    so no test sees what another one stored."""
+    own = await browser.new_context(**options) if options else None
+    page = await (own or browser.contexts[0]).new_page()
+    try:
+        if viewport:
+            await page.set_viewport_size(viewport)  # type: ignore[arg-type]
+        if color_scheme:
+            await page.emulate_media(color_scheme=color_scheme)  # type: ignore[arg-type]
+        yield page
+    finally:
+        await (own or page).close()
 
 
 @asynccontextmanager

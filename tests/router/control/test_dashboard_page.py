@@ -12,7 +12,7 @@ from playwright.async_api import Browser, Page
 from pando_fleet.images.rule import ImageRule
 from pando_fleet.records.decisions import PastDecision, PastDecisions
 from pando_fleet.redis.client import connect
-from tests.router.control.browser import in_browser
+from tests.router.control.browser import in_browser, tab
 from tests.router.tenants.tenants_world import ADMIN, key_file
 from tests.router.world import Replica, RouterClient, cached, completion, serving, until
 
@@ -29,8 +29,7 @@ async def opened(
 ) -> AsyncIterator[tuple[Page, list[str]]]:
     """The page, and its console's errors."""
     complaints: list[str] = []
-    async with await browser.new_context(**options) as context:
-        page = await context.new_page()
+    async with tab(browser, **options) as page:
         page.set_default_timeout(PATIENCE_MS)
         page.on(
             "console",

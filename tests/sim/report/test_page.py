@@ -15,7 +15,7 @@ from pando_sim.records import Event
 from pando_sim.report import Digest, digest
 from pando_sim.report.digest import shared_events
 from pando_sim.report.page.page import MOST_STEPS, render, write_page
-from tests.router.control.browser import in_browser
+from tests.router.control.browser import in_browser, tab
 from tests.sim.report.made_runs import ABOUT, made_digest, made_run
 
 
@@ -43,12 +43,8 @@ async def opened(
 ) -> AsyncIterator[Page]:
     """The page in a browser, whose console must show no errors."""
     write_page(folder / "report.html", ABOUT, digests)
-    context = await browser.new_context(
-        viewport={"width": width, "height": 900},
-        color_scheme=scheme,  # type: ignore[arg-type]
-    )
-    async with context:
-        shown = await context.new_page()
+    viewport = {"width": width, "height": 900}
+    async with tab(browser, viewport=viewport, color_scheme=scheme) as shown:
         complaints: list[str] = []
         shown.on("console", lambda message: complaints.append(message.text))
         await shown.goto(f"file://{folder}/report.html")
