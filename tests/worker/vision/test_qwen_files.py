@@ -1,6 +1,7 @@
 """Checkpoints of Qwen-VL as their publisher wrote them, where transformers writes another form."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,13 @@ from transformers import (
 
 from pando_worker.batch import PixelValues
 from pando_worker.models.config import family_config, read_config
-from pando_worker.models.errors import BrokenCheckpoint
+from pando_worker.models.errors import BrokenCheckpoint, UnsupportedModel
 from pando_worker.models.families import qwen2, qwen3
 from pando_worker.models.loading.loader import build_model
 from pando_worker.models.rope import DefaultRope, MRope
 from pando_worker.models.transformers_backend.tower import VisionTower
 from tests.worker.model.paged import CPU
+from tests.worker.model.test_quantization import BLOCK, by_block, stored_scale
 from tests.worker.vision.engines import engines_with
 from tests.worker.vision.photographs import photograph
 from tests.worker.vision.prompts import Asked, text_with
@@ -159,3 +161,44 @@ def test_sections_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(fields))
     with pytest.raises(BrokenCheckpoint, match="mrope_section has 60 frequencies, not 64"):
         build_model(read_config(tmp_path), torch.bfloat16, CPU)
+
+
+def with_fp8(source: Path, target: Path, part: str) -> dict[str, torch.Tensor]:
+    """Writes a checkpoint whose matrices in a part are fp8; returns these, decoded."""
+    torch.manual_seed(1)
+    shutil.copytree(source, target)
+    packed = load_file(source / "model.safetensors")
+    decoded = {}
+    for name in [name for name in packed if part in name and name.endswith("_proj.weight")]:
+        scales = by_block(packed[name])
+        packed[name] = (packed[name] / scales).to(torch.float8_e4m3fn)
+        packed[f"{name}_scale_inv"] = stored_scale(scales, by_block).contiguous()
+        decoded[name] = packed[name].float() * scales
+    assert decoded
+    save_file(packed, target / "model.safetensors", metadata={"format": "pt"})
+    fields = json.loads((target / "config.json").read_text())
+    quantization = {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": list(BLOCK)}
+    (target / "config.json").write_text(json.dumps(fields | {"quantization_config": quantization}))
+    return decoded
+
+
+def test_a_decoder_in_fp8_sees_as_its_decoded_weights(tmp_path: Path) -> None:
+    """Written twice: quantized, and decoded for transformers."""
+    plain = save_qwen(tmp_path / "plain", "qwen3-vl")
+    decoded = with_fp8(plain, tmp_path / "fp8", "language_model")
+    tensors = load_file(plain / "model.safetensors")
+    save_file(tensors | decoded, plain / "model.safetensors", metadata={"format": "pt"})
+    asked = Asked(QwenSeer(plain), text_with("the ", " fox"), ("chelsea.png",))
+    with engines_with(QwenSeer(tmp_path / "fp8")) as worlds:
+        world = worlds()
+        asked.send(world, "one", 5)
+        world.run()
+    assert world.tokens["one"] == asked.greedy(5)
+
+
+def test_a_tower_in_fp8_is_refused(tmp_path: Path) -> None:
+    with_fp8(save_qwen(tmp_path / "plain", "qwen2.5-vl"), tmp_path / "fp8", "visual")
+    with pytest.raises(
+        UnsupportedModel, match=r"the vision part of .* is quantized \(model.visual"
+    ):
+        VisionTower(read_config(tmp_path / "fp8"), torch.float32, CPU)

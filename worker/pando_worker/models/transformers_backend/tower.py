@@ -17,9 +17,10 @@ from transformers import AutoConfig, AutoModelForImageTextToText
 
 from pando_worker.batch import PixelValues
 from pando_worker.models.config import ModelConfig
-from pando_worker.models.errors import BrokenCheckpoint, mismatch
+from pando_worker.models.errors import BrokenCheckpoint, UnsupportedModel, mismatch
 
-_DECODER = ("model.language_model.", "lm_head.")
+_DECODER = ("model.language_model.", "model.layers.", "lm_head.")
+_SCALES = (".weight_scale", ".weight_scale_inv")  # beside a quantized weight
 
 
 class VisionTower(nn.Module):
@@ -33,6 +34,7 @@ class VisionTower(nn.Module):
         """
         Raises:
             BrokenCheckpoint: transformers cannot read it, or tensors are missing.
+            UnsupportedModel: its tensors are quantized; those of the decoder may be.
         """
         super().__init__()
         self._model = _loaded(config, dtype).to(device)
@@ -99,6 +101,8 @@ def _loaded(config: ModelConfig, dtype: torch.dtype) -> Any:
     transformers.logging.set_verbosity_error()  # it would list the decoder's tensors as unexpected
     try:
         whole = AutoConfig.from_pretrained(model_dir, local_files_only=True)
+        if hasattr(whole, "quantization_config"):
+            del whole.quantization_config  # concerns the decoder alone, see below
         text = whole.get_text_config()
         text.num_hidden_layers, text.vocab_size, text.pad_token_id = 0, 1, None
         model, report = AutoModelForImageTextToText.from_pretrained(
@@ -118,6 +122,12 @@ def _loaded(config: ModelConfig, dtype: torch.dtype) -> Any:
     absent = [*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])]
     if missing := [name for name in absent if not name.startswith(_DECODER)]:
         raise mismatch(model_dir, missing, [])
+    scales = [name for name in report["unexpected_keys"] if name.endswith(_SCALES)]
+    if quantized := [name for name in scales if not name.startswith(_DECODER)]:
+        raise UnsupportedModel(
+            f"the vision part of {model_dir} is quantized ({quantized[0]}), which is not read; use"
+            " a checkpoint with a quantized language model alone"
+        )
     model.model.language_model = nn.Identity()
     model.lm_head = nn.Identity()
     return model.eval().requires_grad_(False)
