@@ -189,6 +189,13 @@ class SimSettings(BaseSettings):
             description="play only requests for this model, if the trace names models; none: all"
         ),
     ] = None
+    image_rule: Annotated[
+        str | None,
+        Field(
+            description="for traces with images, how many tokens the model takes for one: JSON, as"
+            ' /fleet shows it of a worker, such as {"kind": "fixed", "tokens": 576}'
+        ),
+    ] = None
     tokenizer: Annotated[
         Path | None,
         Field(

@@ -6,11 +6,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from pydantic import ValidationError
 
 from pando.sim import manifest
 from pando.sim.faults import FaultError, Stage, check_faults, parse_fault
 from pando.sim.manifest import SCHEDULING, ManifestError
+from pando_fleet.images.rule import KINDS, ImageRule
 from pando_operator.resource.pool import WorkerPool
 from pando_operator.resource.scaling import Mode
 from pando_sim.cost import CostModel, CostModelError, load
@@ -143,11 +145,29 @@ def _trace(settings: SimSettings) -> Trace:
         closed_loop=settings.closed_loop,
         answer_tokens_per_s=settings.answer_tokens_per_second,
         model=settings.trace_model,
+        image_rule=_image_rule(settings),
         strict=settings.strict,
     )
     if settings.tokenizer is not None:
         reading = replace(reading, tokenize=TextTokenizer(settings.tokenizer))
     return open_trace([Path(name) for name in settings.trace], reading)
+
+
+def _image_rule(settings: SimSettings) -> ImageRule | None:
+    """Raises SimPlanError."""
+    if settings.image_rule is None:
+        return None
+    try:
+        rule = msgspec.json.decode(settings.image_rule, type=ImageRule)
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise SimPlanError(f"image_rule is not a rule: {error}") from error
+    if not rule.tokens_of(None):
+        known = ", ".join(KINDS)
+        raise SimPlanError(
+            f"image_rule gives an image no tokens; its kinds are {known}, each with fields of its"
+            " own (docs/vision.md)"
+        )
+    return rule
 
 
 def _shape(settings: SimSettings) -> Shape:

@@ -21,7 +21,8 @@ MOST_IMAGES = 256
 MOST_TOKENS = 1 << 19
 """Of all images of a prompt together, which bounds the bytes: a longer path has no keys."""
 
-_ROOM = b"\xfc"  # UTF-8 does not contain it
+ROOM = b"\xc0"
+"""Fills an image's room. UTF-8 does not contain it, and it is none of the marks in `canonical`."""
 
 
 class PrefixImage(NamedTuple):
@@ -46,7 +47,7 @@ def with_room(data: bytes, images: Sequence[PrefixImage]) -> bytes:
     parts: list[bytes] = []
     done = 0
     for image in images:
-        parts += (data[done : image.end], _ROOM * (TOKEN_BYTES * image.tokens))
+        parts += (data[done : image.end], ROOM * (TOKEN_BYTES * image.tokens))
         done = image.end
     parts.append(data[done:])
     return b"".join(parts)

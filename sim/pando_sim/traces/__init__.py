@@ -6,6 +6,7 @@ Read in this order:
     mooncake.py, text.py, azure.py, recording.py
     rows.py        a line as a row, and rows as requests, whatever the format
     prompts.py     a prompt as tokens, bytes and keys
+    images.py      images of prompts
     lines.py, json_lines.py, tokenizer.py
     unplayed.py    counts the lines that cannot be played
     shape.py       changes a trace: speed, repetition, a part of it

@@ -3,7 +3,8 @@
 `timestamp` is in milliseconds, `input_length` and `output_length` in tokens; equal `hash_ids` mean
 that the blocks, and all before them, are equal. A last block that the prompt does not fill is cut.
 Without `hash_ids` prompts share nothing. A `session_id`, which the original traces lack, names the
-conversation whose previous answer a request waits for.
+conversation whose previous answer a request waits for; `images`, which they lack too, stand in
+front of the prompt and are not in its `input_length`.
 Source of the format: FAST25-release/traces of https://github.com/kvcache-ai/Mooncake.
 """
 
@@ -16,9 +17,16 @@ import numpy as np
 
 from pando_sim.traces.errors import LineError
 from pando_sim.traces.format import FirstLine, Format
+from pando_sim.traces.images import ImagesError, ImageTokenizer, TraceImage, in_front, roomy
 from pando_sim.traces.json_lines import decode
 from pando_sim.traces.lines import Line, lines
-from pando_sim.traces.prompts import BlockPrompt, TracePrompt, UniquePrompt
+from pando_sim.traces.prompts import (
+    BlockPrompt,
+    TextPrompt,
+    TracePrompt,
+    UniquePrompt,
+    view_tokens,
+)
 from pando_sim.traces.rows import Reading, Row, playable
 from pando_sim.traces.unplayed import Unplayed
 
@@ -33,6 +41,7 @@ class _MooncakeLine(msgspec.Struct, gc=False):
     output_length: _Count
     hash_ids: list[_Count] | None = None
     session_id: str | int | None = None
+    images: list[TraceImage] = []
 
 
 _decoder = msgspec.json.Decoder(_MooncakeLine)
@@ -44,7 +53,7 @@ def rows(path: Path, reading: Reading, base: int, unplayed: Unplayed) -> Iterato
         return Row(
             line=line.number,
             at_s=found.timestamp / 1000,
-            prompt=_prompt(path, line.number, found, base),
+            prompt=_prompt(path, line.number, found, reading, base),
             output_tokens=found.output_length,
             session="" if found.session_id is None else str(found.session_id),
         )
@@ -52,7 +61,21 @@ def rows(path: Path, reading: Reading, base: int, unplayed: Unplayed) -> Iterato
     return playable(lines(path), row, unplayed)
 
 
-def _prompt(path: Path, number: int, line: _MooncakeLine, base: int) -> TracePrompt:
+def _prompt(
+    path: Path, number: int, line: _MooncakeLine, reading: Reading, base: int
+) -> TracePrompt:
+    text = _text(path, number, line, base)
+    if not line.images:
+        return text
+    try:
+        front, found = in_front(line.images)
+        front = roomy(front, found, line.images, reading.image_rule)
+    except ImagesError as error:
+        raise LineError(path, number, str(error), "its images have no tokens") from error
+    return TextPrompt(front + text.tokens().tobytes(), ImageTokenizer(view_tokens))
+
+
+def _text(path: Path, number: int, line: _MooncakeLine, base: int) -> TracePrompt:
     tokens = max(1, line.input_length)
     if line.hash_ids is None or not line.input_length:
         return UniquePrompt(base + number, tokens)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from pando_fleet.images.rule import ImageRule
 from pando_sim.request import Request
 from pando_sim.traces.errors import LineError, TraceError
 from pando_sim.traces.lines import Line
@@ -29,6 +30,7 @@ class Reading:
     closed_loop: bool = True  # requests of a session wait for each other
     answer_tokens_per_s: float = 100.0  # if the trace does not say how long an answer took
     tokenize: Tokenize = view_tokens  # for traces with text
+    image_rule: ImageRule | None = None  # from the size of a trace's image to its tokens
     model: str | None = None  # only requests for it, if the trace names models
     bytes_per_token: float = float(TOKEN_BYTES)  # of recordings, measured from their files
     strict: bool = True  # a line that cannot be played ends the reading; otherwise it is counted

@@ -3,14 +3,16 @@
 A JSON object per request. Its prompt is `messages` (with `tools`), `prompt` (a text or token ids)
 or an agent's `input`, either beside `timestamp` or in `body`; it becomes the canonical bytes that a
 router makes from it. The length of its answer is the first of `output_tokens`, `output_length`, the
-`usage` in `response`, and the text `output`. Requests with the same `session_id` wait for each
-other's answers; `duration_s` is how long the answer took.
+`usage` in `response`, and the text `output`. `images` gives the sizes and
+hashes of images, in the places of the messages' parts that are images, or in front of a prompt
+without such parts. Requests with the same `session_id` wait for each other's answers; `duration_s`
+is how long the answer took.
 
 `timestamp` is an ISO 8601 time, or a number: seconds, or a Unix time in milli-, micro- or
 nanoseconds, distinguished by size.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,8 +22,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pando_fleet.canonical import PrefixError, chat_bytes, completion_bytes, tools_bytes
+from pando_fleet.images.in_prefix import PrefixImage
 from pando_sim.traces.errors import LineError
 from pando_sim.traces.format import FirstLine, Format
+from pando_sim.traces.images import (
+    ImagesError,
+    ImageTokenizer,
+    TraceImage,
+    in_front,
+    placed,
+    roomy,
+)
 from pando_sim.traces.json_lines import decode
 from pando_sim.traces.lines import Line, lines
 from pando_sim.traces.prompts import TextPrompt, TracePrompt, UniquePrompt
@@ -58,6 +69,7 @@ class _TextLine(_Body, gc=False, kw_only=True):
     response: _Answer | None = None
     output: str | None = None
     duration_s: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    images: list[TraceImage] = []
 
 
 _decoder = msgspec.json.Decoder(_TextLine)
@@ -74,7 +86,7 @@ def rows(path: Path, reading: Reading, base: int, unplayed: Unplayed) -> Iterato
         return Row(
             line=line.number,
             at_s=at_s,
-            prompt=_prompt(path, line, body, reading, base),
+            prompt=_prompt(path, line, body, found.images, reading, base),
             output_tokens=_output_tokens(path, line, found, reading),
             session=session,
             end_s=None if found.duration_s is None else at_s + found.duration_s,
@@ -98,27 +110,49 @@ def _seconds(path: Path, line: Line, timestamp: float | str) -> float:
     return timestamp
 
 
-def _prompt(path: Path, line: Line, body: _Body, reading: Reading, base: int) -> TracePrompt:
+def _prompt(
+    path: Path,
+    line: Line,
+    body: _Body,
+    images: Sequence[TraceImage],
+    reading: Reading,
+    base: int,
+) -> TracePrompt:
     """An empty prompt becomes one token that no other prompt shares."""
     given = next((one for one in (body.messages, body.prompt, body.input) if one is not None), None)
-    if given in ("", []):
+    if given in ("", []) and not images:
         return UniquePrompt(base + line.number, 1)
     try:
-        if body.messages is not None:
-            tools = tools_bytes(body.tools) or tools_bytes(body.functions)
-            data = chat_bytes(body.messages, tools)
-        elif body.prompt is not None:
-            data = completion_bytes(body.prompt)
-            if body.prompt and isinstance(body.prompt, list):
-                return TextPrompt(data, token_ids)
-        elif isinstance(body.input, str):
-            data = completion_bytes(body.input)
-        else:
-            raise PrefixError("has neither messages nor a prompt nor a text as input")
+        data, found = _bytes(body, images)
+        data = roomy(data, found, images, reading.image_rule)
     except (PrefixError, UnicodeError) as error:
         what, reason = str(error), "a router would refuse its prompt"
         raise LineError(path, line.number, what, reason) from error
-    return TextPrompt(data, reading.tokenize)
+    except ImagesError as error:
+        raise LineError(path, line.number, str(error), "its images have no tokens") from error
+    has_ids = body.messages is None and isinstance(body.prompt, list) and body.prompt
+    tokenize = token_ids if has_ids else reading.tokenize
+    return TextPrompt(data, ImageTokenizer(tokenize) if found else tokenize)
+
+
+def _bytes(body: _Body, images: Sequence[TraceImage]) -> tuple[bytes, list[PrefixImage]]:
+    """The prompt's canonical bytes, and its images among them. Images without a place in the
+    messages stand in front of the prompt."""
+    found: list[PrefixImage] = []
+    if body.messages is not None:
+        tools = tools_bytes(body.tools) or tools_bytes(body.functions)
+        messages, are_placed = placed(body.messages, images) if images else (body.messages, True)
+        if are_placed:
+            return chat_bytes(messages, tools, found), found
+        data = chat_bytes(messages, tools)
+    elif body.prompt is not None:
+        data = completion_bytes(body.prompt)
+    elif isinstance(body.input, str):
+        data = completion_bytes(body.input)
+    else:
+        raise PrefixError("has neither messages nor a prompt nor a text as input")
+    front, found = in_front(images)
+    return front + data, found
 
 
 def token_ids(data: bytes) -> NDArray[np.int32]:
@@ -160,7 +194,7 @@ TEXT = Format(
     name="text",
     help="JSON lines of OpenAI bodies",
     fields="timestamp; messages, prompt or input (or all of these in body); output_tokens or"
-    " output; session_id",
+    " output; session_id; images",
     begins=_begins,
     rows=rows,
     names_models=True,

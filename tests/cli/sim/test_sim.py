@@ -148,6 +148,49 @@ def test_a_missing_or_unknown_trace_is_refused(capsys: Capture, tmp_path: Path) 
     assert "late.csv:3: it arrives 1 s before" in refused(capsys, str(early), str(late))
 
 
+@pytest.mark.timeout(240)
+def test_a_trace_with_images_is_played_with_their_tokens(tmp_path: Path) -> None:
+    """Requests about one image find it cached; those about images of their own find nothing."""
+    hit_rates = []
+    for name, images in (("same", ["cat"] * 20), ("own", [str(i) for i in range(20)])):
+        rows = [
+            {
+                "timestamp": at * 5,
+                "prompt": "What is this?",
+                "images": [[640, 480, image]],
+                "output_tokens": 4,
+            }
+            for at, image in enumerate(images)
+        ]
+        trace = tmp_path / f"{name}.jsonl"
+        trace.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        rule = '{"kind": "fixed", "tokens": 576}'
+        process = start(tmp_path / name, str(trace), "--image-rule", rule, "--no-csv")
+        _, err = process.communicate()
+        assert process.returncode == 0, err
+        found = msgspec.json.decode((tmp_path / name / "results.json").read_bytes(), type=Results)
+        statistics = found.runs[0].statistics
+        assert 20 * 576 < statistics.prompt_tokens < 20 * 590
+        hit_rates.append(statistics.hit_rate)
+    same, own = hit_rates
+    assert same is not None
+    assert same > 0.9
+    assert own == 0
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ("576", "image_rule is not a rule"),
+        ('{"kind": "fixed", "tokens": -1}', "image_rule is not a rule"),
+        ('{"kind": "spiral", "tokens": 576}', "its kinds are fixed, grid, rows, tiles, canvas"),
+        ('{"kind": "grid"}', "gives an image no tokens"),
+    ],
+)
+def test_a_wrong_image_rule_is_refused(capsys: Capture, rule: str, message: str) -> None:
+    assert message in refused(capsys, TRACE, "--image-rule", rule)
+
+
 def test_a_wrong_manifest_is_refused_as_the_operator_does(capsys: Capture, tmp_path: Path) -> None:
     wrong = tmp_path / "pool.yaml"
     wrong.write_text(Path(POOL).read_text().replace("chunkedPrefillSize", "chunkPrefillSize"))

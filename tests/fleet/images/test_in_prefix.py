@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from pando_fleet.images.in_prefix import (
     MOST_TOKENS,
+    ROOM,
     TOKEN_BYTES,
     PrefixImage,
     counted,
@@ -24,7 +25,7 @@ def test_each_image_is_followed_by_the_bytes_of_its_tokens(
     images = [PrefixImage(end, None, tokens=tokens) for end, tokens in places]
     expected, shift = bytearray(data), 0
     for end, tokens in places:
-        room = b"\xfc" * (TOKEN_BYTES * tokens)
+        room = ROOM * (TOKEN_BYTES * tokens)
         expected[end + shift : end + shift] = room
         shift += len(room)
     assert with_room(data, images) == expected
