@@ -17,9 +17,9 @@ BEFORE = "<|im_start|>user\n<|vision_start|><|image_pad|><|vision_end|>"
 AFTER = "the brown fox?<|im_end|>\n<|im_start|>assistant\n"
 
 
-@pytest.fixture(scope="module")
-def seer(tmp_path_factory: pytest.TempPathFactory) -> QwenSeer:
-    return QwenSeer(save_qwen(tmp_path_factory.mktemp("qwen"), "qwen2.5-vl"))
+@pytest.fixture(scope="module", params=["qwen2.5-vl", "qwen3-vl-moe"])
+def seer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> QwenSeer:
+    return QwenSeer(save_qwen(tmp_path_factory.mktemp("qwen"), request.param))
 
 
 @pytest.fixture(scope="module")
