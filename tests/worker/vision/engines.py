@@ -25,7 +25,8 @@ def engines_with(seer: Seer, *, graphs: bool = False, **settings: Any) -> Iterat
     """Makes engines that share one loaded model.
 
     Args:
-        graphs: whether decodes run as by CUDA graphs; the last page is for padding then
+        graphs: whether decodes run as by CUDA graphs; the last page is for padding then, and the
+            last window page
     """
     runner = TorchModelRunner(
         WorkerSettings.model_validate(
@@ -42,6 +43,7 @@ def engines_with(seer: Seer, *, graphs: bool = False, **settings: Any) -> Iterat
             }
         )
     )
+    loaded = runner.pools
     if graphs:
         assert isinstance(runner.attention, TorchAttention)
         runner.graphs = CudaGraphRunner(
@@ -52,6 +54,7 @@ def engines_with(seer: Seer, *, graphs: bool = False, **settings: Any) -> Iterat
             sizes=[1, 2, 4],
             page_size=PAGE_SIZE,
             padding_page=runner.capacity_tokens // PAGE_SIZE - 1,
+            window_padding_page=loaded.window_pages - 1 if loaded.window else None,
             capture=repeat,
         )
     threaded = ThreadedRunner(runner)
@@ -60,10 +63,11 @@ def engines_with(seer: Seer, *, graphs: bool = False, **settings: Any) -> Iterat
         *, pages: int = 256, image_tokens: int = 1000, host: bool = False, **changes: Any
     ) -> World:
         pools = replace(
-            runner.pools,
+            loaded,
             capacity_tokens=pages * PAGE_SIZE,
+            window_pages=loaded.window_pages - (graphs and loaded.window > 0),
             image_tokens=image_tokens,
-            host_pages=runner.pools.host_pages if host else 0,
+            host_pages=loaded.host_pages if host else 0,
             copy_rate=Rate(),  # unknown, so that copies are never too slow
         )
         overlap = changes.get("overlap_schedule", True)

@@ -70,6 +70,12 @@ def _qwen2(text: dict[str, Any], **fields: Any) -> Any:
     return Qwen2VLForConditionalGeneration(config)
 
 
+def _windows(text: dict[str, Any], **fields: Any) -> Any:
+    """Its second layer has a window that is shorter than an image."""
+    windows = {"use_sliding_window": True, "sliding_window": 14, "max_window_layers": 1}
+    return _qwen2(text | windows, **fields)
+
+
 def _qwen2_5(text: dict[str, Any], **fields: Any) -> Any:
     vision = _VISION | {
         "hidden_size": 32,
@@ -109,6 +115,7 @@ def _qwen3_parts(text: dict[str, Any]) -> dict[str, Any]:
 
 FAMILIES: dict[str, Callable[..., Any]] = {
     "qwen2-vl": _qwen2,
+    "qwen2-vl, windows": _windows,
     "qwen2.5-vl": _qwen2_5,
     "qwen3-vl": _qwen3,
     "qwen3-vl-moe": _qwen3_moe,
