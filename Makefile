@@ -31,7 +31,7 @@ PYTEST := .venv/bin/pytest -n 4 --dist loadgroup
 test: .venv/installed ## all tests but the long ones (ARGS="tests/router -k stream" for some)
 	$(PYTEST) -m "not cluster and not long" $(ARGS)
 
-test-quick: .venv/installed ## for the loop: of those that start no fleet, what took under 0.3 s when it last ran
+test-quick: .venv/installed ## for the loop: of those that start no fleet, what took under 0.1 s when it last ran
 	.venv/bin/pytest -n auto --dist loadgroup -q --quick -m "not e2e and not cluster and not long" $(ARGS)
 
 test-unit: .venv/installed ## the tests that start no fleet

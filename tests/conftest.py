@@ -1,12 +1,14 @@
 """Shared by all tests: real Redis and Valkey servers, and the grouping for `-n 4`."""
 
 import gc
+import importlib
 import logging
 import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -78,7 +80,8 @@ def _signals_as_before() -> Iterator[None]:
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Groups tests that share a fleet, a reference or the like into one process, so that it is
-    created once for any number of processes (`--dist loadgroup`)."""
+    created once for any number of processes (`--dist loadgroup`). Those that start processes of
+    Pando come first: they take longest, and one begun last would be waited for alone."""
     if config.option.quick and (cache := _cache(config)):
         left_out = slow(cache)
         config.hook.pytest_deselected(items=[one for one in items if one.nodeid in left_out])
@@ -86,6 +89,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if isinstance(item, pytest.Function) and (shared := _shared(item)):
             item.add_marker(pytest.mark.xdist_group(shared))
+    items.sort(key=lambda item: item.get_closest_marker("e2e") is None)
 
 
 def _cache(config: pytest.Config) -> pytest.Cache | None:
@@ -124,6 +128,12 @@ def redis_server() -> Iterator[RedisServer]:
     with closing(RedisServer(REDIS, *_OPTIONS)) as server:
         server.start()
         yield server
+
+
+@pytest.fixture(scope="session")
+def anthropic() -> Any:
+    """Anthropic's library, imported only where it is used: that takes 1.7 s of CPU."""
+    return importlib.import_module("anthropic")
 
 
 @pytest.fixture

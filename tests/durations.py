@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-QUICK_S = 0.3
+QUICK_S = 0.1
 """Limit for the test's own code. Fixtures do not count, as they may be shared."""
 SLOW = "pando/slow"
 

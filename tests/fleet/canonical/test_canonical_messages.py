@@ -4,7 +4,6 @@ import json
 from typing import Any
 
 import pytest
-from anthropic.types import Message
 
 from pando_fleet.placement.prefix import PrefixError, chat_bytes, messages_bytes, tools_bytes
 
@@ -17,8 +16,13 @@ PICTURE = {
 }
 
 
-def _answer(*content: dict[str, Any]) -> Message:
-    return Message.model_validate(
+THINKS = {"type": "thinking", "thinking": "They want the weather. " * 30, "signature": "abc="}
+CALL = {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {"place": "Bergen"}}
+SAYS = {"type": "text", "text": "It rains. " * 30}
+
+
+def _answer(anthropic: Any, *content: dict[str, Any]) -> Any:
+    return anthropic.types.Message.model_validate(
         {
             "id": "msg_1",
             "type": "message",
@@ -31,26 +35,29 @@ def _answer(*content: dict[str, Any]) -> Message:
     )
 
 
-THINKS = {"type": "thinking", "thinking": "They want the weather. " * 30, "signature": "abc="}
-CALL = {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {"place": "Bergen"}}
-SAYS = {"type": "text", "text": "It rains. " * 30}
-TURNS: list[Any] = [
-    {"role": "user", "content": "What will the weather be in Bergen tomorrow?"},
-    _answer(THINKS, SAYS, CALL),
-    {
-        "role": "user",
-        "content": [
-            {
-                "type": "tool_result",
-                "tool_use_id": "toolu_1",
-                "content": [{"type": "text", "text": "31 mm of rain. " * 20}, PICTURE],
-            },
-            {"type": "text", "text": "How sure is that? " * 20},
-        ],
-    },
-    _answer(SAYS),
-    {"role": "user", "content": [PICTURE, {"type": "text", "text": "And this place?"}]},
-]
+QUESTION = {"role": "user", "content": "What will the weather be in Bergen tomorrow?"}
+
+
+@pytest.fixture
+def turns(anthropic: Any) -> list[Any]:
+    """A conversation in which Anthropic's library read the answers."""
+    return [
+        QUESTION,
+        _answer(anthropic, THINKS, SAYS, CALL),
+        {
+            "role": "user",
+            "content": [
+                {
+                    "type": "tool_result",
+                    "tool_use_id": "toolu_1",
+                    "content": [{"type": "text", "text": "31 mm of rain. " * 20}, PICTURE],
+                },
+                {"type": "text", "text": "How sure is that? " * 20},
+            ],
+        },
+        _answer(anthropic, SAYS),
+        {"role": "user", "content": [PICTURE, {"type": "text", "text": "And this place?"}]},
+    ]
 
 
 def _sent(turns: list[Any], **dump: Any) -> list[Any]:
@@ -74,18 +81,20 @@ def _marked(turns: list[Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("dump", [{}, {"exclude_none": True}])
-def test_each_turn_extends_the_last_wherever_the_cache_is_marked(dump: dict[str, Any]) -> None:
-    whole = messages_bytes(_sent(TURNS), SYSTEM, TOOLS)
-    for end, turn in enumerate(TURNS, 1):
+def test_each_turn_extends_the_last_wherever_the_cache_is_marked(
+    turns: list[Any], dump: dict[str, Any]
+) -> None:
+    whole = messages_bytes(_sent(turns), SYSTEM, TOOLS)
+    for end, turn in enumerate(turns, 1):
         if isinstance(turn, dict):
-            sent = _sent(TURNS[:end], **dump)
+            sent = _sent(turns[:end], **dump)
             assert whole.startswith(messages_bytes(sent, SYSTEM, TOOLS)), end
             assert whole.startswith(messages_bytes(_marked(sent), SYSTEM, TOOLS)), end
     assert len(whole) < 5000, "images enter as digests, in a tool's result, too"
 
 
 def test_a_system_prompt_in_blocks_is_the_same_as_one_text() -> None:
-    turns = _sent(TURNS[:1])
+    turns = [QUESTION]
     blocks = [{"type": "text", "text": SYSTEM} | MARK]
     assert messages_bytes(turns, blocks) == messages_bytes(turns, SYSTEM)
     chat = [{"role": "system", "content": SYSTEM}, *turns]

@@ -4,13 +4,11 @@ import json
 import re
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
 import openai
 import pytest
 from aiohttp import web
-from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
 from pando_fleet.records.homes import Homes
@@ -18,6 +16,9 @@ from pando_fleet.redis.client import connect
 from pando_fleet.registry.replica import ReplicaState
 from tests.router.tenants.tenants_world import ADMIN, bearer, key_file
 from tests.router.world import Replica, RouterClient, Stream, fleet, serving, until
+
+if TYPE_CHECKING:
+    from anthropic import AsyncAnthropic
 
 MESSAGE: dict[str, Any] = {
     "id": "msg_1",
@@ -69,8 +70,11 @@ def openai_client(router: RouterClient) -> AsyncOpenAI:
     return AsyncOpenAI(base_url=f"{router.url}/v1", api_key="none", max_retries=0)
 
 
-def anthropic_client(router: RouterClient) -> AsyncAnthropic:
-    return AsyncAnthropic(base_url=router.url, api_key="none", max_retries=0)
+def anthropic_client(library: Any, router: RouterClient) -> "AsyncAnthropic":
+    client: AsyncAnthropic = library.AsyncAnthropic(
+        base_url=router.url, api_key="none", max_retries=0
+    )
+    return client
 
 
 def events(*bodies: dict[str, Any]) -> bytes:
@@ -78,11 +82,11 @@ def events(*bodies: dict[str, Any]) -> bytes:
     return "".join(lines).encode()
 
 
-async def test_messages_through_anthropics_library(valkey_url: str) -> None:
+async def test_messages_through_anthropics_library(valkey_url: str, anthropic: Any) -> None:
     async with (
         Replica(valkey_url, "a", model="llama") as a,
         serving(valkey_url, aliases={"claude-x": "llama"}) as router,
-        anthropic_client(router) as client,
+        anthropic_client(anthropic, router) as client,
     ):
         await router.ready("a")
         a.answer = say_message
@@ -118,11 +122,13 @@ async def test_messages_through_anthropics_library(valkey_url: str) -> None:
             assert await streamed.get_final_text() == "It rains."
 
 
-async def test_errors_of_messages_are_those_that_anthropics_library_knows(valkey_url: str) -> None:
+async def test_errors_of_messages_are_those_that_anthropics_library_knows(
+    valkey_url: str, anthropic: Any
+) -> None:
     async with (
         Replica(valkey_url, "a", endpoints=("/v1/messages",)) as a,
         serving(valkey_url) as router,
-        anthropic_client(router) as client,
+        anthropic_client(anthropic, router) as client,
     ):
         await router.ready("a")
         with pytest.raises(anthropic.NotFoundError) as unknown:

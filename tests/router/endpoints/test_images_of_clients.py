@@ -1,9 +1,8 @@
 """Images by OpenAI's and Anthropic's own libraries: one image, whichever API carries it."""
 
 import base64
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
 from pando_fleet.images.rule import ImageRule
@@ -15,6 +14,9 @@ from tests.router.endpoints.test_client_libraries import (
 )
 from tests.router.world import Replica, RouterClient, serving
 from tests.worker.vision.photographs import data_url, path
+
+if TYPE_CHECKING:
+    from anthropic import AsyncAnthropic
 
 RATES: dict[str, Any] = {"prefill_tokens_per_s": 1000.0, "capacity_tokens": 1_000_000}
 CAT = path("chelsea.png").read_bytes()
@@ -38,7 +40,7 @@ async def respond(client: AsyncOpenAI, url: str) -> str:
     return raw.headers["x-request-id"]
 
 
-async def message(client: AsyncAnthropic, source: Any) -> str:
+async def message(client: "AsyncAnthropic", source: Any) -> str:
     raw = await client.messages.with_raw_response.create(
         model="m",
         max_tokens=9,
@@ -51,7 +53,9 @@ async def why(router: RouterClient, request_id: str) -> Any:
     return (await router.get(f"/route/explain?request_id={request_id}")).json["tries"][0]
 
 
-async def test_an_image_is_the_same_in_chats_responses_and_messages(valkey_url: str) -> None:
+async def test_an_image_is_the_same_in_chats_responses_and_messages(
+    valkey_url: str, anthropic: Any
+) -> None:
     encoded = {
         "type": "base64",
         "media_type": "image/png",
@@ -62,15 +66,15 @@ async def test_an_image_is_the_same_in_chats_responses_and_messages(valkey_url: 
         Replica(valkey_url, "b", **RATES, image_rule=RULE) as b,
         serving(valkey_url) as router,
         openai_client(router) as openai,
-        anthropic_client(router) as anthropic,
+        anthropic_client(anthropic, router) as messages,
     ):
         await router.ready("a", "b")
         first = await why(router, await chat(openai, data_url(CAT)))
         a.answer = b.answer = say_response
         second = await why(router, await respond(openai, data_url(CAT)))
         a.answer = b.answer = say_message
-        third = await why(router, await message(anthropic, encoded))
-        linked = await why(router, await message(anthropic, {"type": "url", "url": LINK}))
+        third = await why(router, await message(messages, encoded))
+        linked = await why(router, await message(messages, {"type": "url", "url": LINK}))
         a.answer = b.answer = say_response
         again = await why(router, await respond(openai, LINK))
     for one in (first, second, third):

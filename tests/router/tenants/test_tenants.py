@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import anthropic
 import openai
 import pytest
 
@@ -66,7 +65,7 @@ async def test_the_official_clients_get_in_and_see_their_errors(
 
 
 async def test_anthropics_client_gets_in_with_its_header_and_sees_its_own_errors(
-    valkey_url: str, tmp_path: Path
+    valkey_url: str, tmp_path: Path, anthropic: Any
 ) -> None:
     ask: Any = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "hi"}]}
     async with (
