@@ -50,8 +50,11 @@ class PromptImage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """An image of a prompt, as the model's processor made it."""
 
     digest: bytes  # of its arrays: equal images have equal ones
-    start: int  # its first token in the prompt; `input_ids` has the model's image token there
-    length: int  # its tokens, side by side
+    # Its first token in the prompt. There, and wherever it comes again within `length`, `input_ids`
+    # has the model's image token, which stands for an embedding; between these are marks, such as
+    # the ends of rows.
+    start: int
+    length: int
     arrays: dict[str, ImageArray]  # by the names of the vision tower's arguments
     # Frames, rows and columns of its tokens, for a model that gives them positions in these three
     # dimensions; their product is `length`.

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.worker.vision.checkpoints import FAMILIES, Seer, save_llava
+from tests.worker.vision.checkpoints import Seer
+from tests.worker.vision.families import FAMILIES, save_llava
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,7 @@ from transformers import (
 )
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
-from pando_worker.vision.processing import make_processor
+from pando_worker.vision.processors import make_processor
 from tests.worker.server.text.tokenizers_for_tests import SPECIAL, byte_level
 from tests.worker.vision.checkpoints import Seer
 

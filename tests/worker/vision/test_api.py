@@ -13,6 +13,7 @@ import pytest
 
 from tests.worker.server.process.worker_process import MODEL_NAME, WorkerProcess
 from tests.worker.vision.checkpoints import Seer
+from tests.worker.vision.families import FAMILIES
 from tests.worker.vision.photographs import data_url, encoded, path, photograph
 
 pytestmark = pytest.mark.e2e
@@ -199,11 +200,13 @@ def test_a_processor_that_cannot_be_loaded_ends_the_worker(llava: Seer, tmp_path
         assert worker.process.wait() == 1
 
 
-async def test_two_ranks_see_the_same(llava: Seer) -> None:
+@pytest.mark.parametrize("family", ["llava", "gemma3", "mistral3"])
+async def test_two_ranks_see_the_same(family: str, tmp_path: Path) -> None:
+    seer = Seer(FAMILIES[family](tmp_path))
     with WorkerProcess.start(
         stand_in=False,
-        model=str(llava.path),
-        served_model_name="llava",
+        model=str(tmp_path),
+        served_model_name="seer",
         tensor_parallel_size=2,
         threads=2,
         page_size=4,
@@ -211,14 +214,14 @@ async def test_two_ranks_see_the_same(llava: Seer) -> None:
     ) as worker:
         async with worker.client() as client:
             done = await client.chat.completions.create(
-                model="llava",
+                model="seer",
                 messages=asking(picture("chelsea.png"), WORDS),
                 max_tokens=COUNT,
                 temperature=0,
             )
     prompt = "USER: <image>\nthe brown fox? ASSISTANT:"
-    expected = llava.greedy(prompt, [photograph("chelsea.png")], COUNT)
-    assert done.choices[0].message.content == llava.processor.tokenizer.decode(expected)
+    expected = seer.greedy(prompt, [photograph("chelsea.png")], COUNT)
+    assert done.choices[0].message.content == seer.processor.tokenizer.decode(expected)
 
 
 async def test_a_model_that_reads_text_only_says_so() -> None:

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pando_worker.messages import LogprobsWanted, SamplingParams
+from tests.examples import examples
 from tests.worker.scheduler.world import World
 from tests.worker.vision.checkpoints import Seer
 from tests.worker.vision.engines import PAGE_SIZE, Worlds, engines_with
@@ -41,7 +42,7 @@ def asked(seer: Seer) -> dict[str, Asked]:
 NAMES = ["text", "one", "other", "two", "twice", "last"]
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     names=st.permutations(NAMES),
     together=st.booleans(),
@@ -144,15 +145,16 @@ def test_text_alone_brings_no_image_to_its_batches(worlds: Worlds, asked: dict[s
 def test_retracted_requests_get_the_tokens_of_transformers(
     worlds: Worlds, asked: dict[str, Asked], host: bool
 ) -> None:
+    names = ["one", "other", "last", "text"]
+    longest = max(len(asked[name].ids) for name in names)
     world = worlds(
-        pages=20,
+        pages=(2 * longest + 12) // PAGE_SIZE,  # for two prompts and some of their output
         image_tokens=1,
         chunked_prefill_size=8,
         new_token_ratio=0.01,
         watermark=0,
         host=host,
     )
-    names = ["one", "other", "last", "text"]
     for name in names:
         asked[name].send(world, name, 20)
     world.run()
@@ -165,10 +167,12 @@ def test_retracted_requests_get_the_tokens_of_transformers(
 def test_no_more_is_encoded_in_a_step_than_its_budget(
     worlds: Worlds, asked: dict[str, Asked]
 ) -> None:
-    """Each image has 16 tokens; the budget of 40 is for two of them, and 1 for one at a time."""
-    for budget, most in ((40, 2), (1, 1)):
+    """A budget that is too small for three images by a token, and one for less than an image."""
+    names = ("one", "other", "last")
+    tokens = sum(asked[name].ids.count(asked[name].seer.image_token) for name in names)
+    for budget, most in ((tokens - 1, 2), (1, 1)):
         world = worlds(image_tokens_per_step=budget)
-        for name in ("one", "other", "last"):
+        for name in names:
             asked[name].send(world, name, COUNT)
         world.run()
         counts = [len(batch.images.encode) for batch in world.batches if batch.images]

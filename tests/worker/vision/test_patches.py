@@ -11,7 +11,8 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 
 from pando_worker.vision.errors import ImageError
 from pando_worker.vision.patches import PatchProcessor
-from pando_worker.vision.processing import LOW, ImageProcessor, make_processor
+from pando_worker.vision.processing import LOW, ImageProcessor
+from pando_worker.vision.processors import make_processor
 from tests.worker.vision.photographs import photograph
 from tests.worker.vision.qwen import save_processor
 

@@ -40,6 +40,7 @@ from pando_fleet.images.rule import ImageRule
 from pando_fleet.images.size import Size
 from pando_worker.vision.patches import PatchProcessor
 from pando_worker.vision.processing import LOW, ImageProcessor
+from pando_worker.vision.rows import RowProcessor
 from pando_worker.vision.rules import rule_of
 from tests.worker.server.text.tokenizers_for_tests import byte_level
 from tests.worker.vision.checkpoints import Seer
@@ -152,9 +153,6 @@ def test_tokens_by_the_rule_are_those_of_transformers(family: str, width: int, h
 
 
 # The class itself needs torchvision.
-PixtralProcessor = type("PixtralProcessor", (), {})
-
-
 @pytest.mark.parametrize(
     ("edge", "patch", "merge"), [(1024, 16, 1), (1540, 14, 2)], ids=["Pixtral", "Mistral Small 3"]
 )
@@ -166,7 +164,7 @@ def test_pixtrals_rows_are_those_of_transformers(
     if max(width, height) > 100 * min(width, height):
         return
     images = PixtralImageProcessorPil(size={"longest_edge": edge})
-    rule = sent(rule_of(bare(PixtralProcessor, images, patch_size=patch, spatial_merge_size=merge)))
+    rule = sent(rule_of(bare(RowProcessor, images, patch_size=patch, spatial_merge_size=merge)))
     cell = patch * merge
     blank = np.zeros((height, width, 3), dtype=np.uint8)
     resized = get_resize_output_image_size(blank, (edge, edge), (cell, cell), ChannelDimension.LAST)

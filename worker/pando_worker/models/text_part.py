@@ -14,21 +14,48 @@ class _Whole:
     """An architecture with a vision part.
 
     Attributes:
-        decoders: by their `model_type`, the architectures of its language models
-        defaults: fields that its files leave out, with what transformers takes for them
+        decoders: by their `model_type`, the architectures of its language models; the first is that
+            of files that name none
         image_token: the token whose embeddings are an image's, unless its files have another
         whole_image_tokens: the field that says how many tokens an image has, in models in which
             these see each other, and its default
     """
 
     decoders: Mapping[str, str]
-    defaults: Mapping[str, Any]
     image_token: int
     whole_image_tokens: tuple[str, int] | None = None
 
 
-_QWEN_IMAGE_TOKEN = 151_655
+_LLAMA = {"llama": "LlamaForCausalLM"}
+_MISTRAL = {"mistral": "MistralForCausalLM"}
+_QWEN = {"qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
 
+_WHOLES = {
+    "Gemma3ForConditionalGeneration": _Whole(
+        decoders={"gemma3_text": "Gemma3ForConditionalGeneration"},
+        image_token=262_144,
+        whole_image_tokens=("mm_tokens_per_image", 256),
+    ),
+    "InternVLForConditionalGeneration": _Whole(decoders=_QWEN | _LLAMA, image_token=151_667),
+    "LlavaForConditionalGeneration": _Whole(decoders=_LLAMA | _MISTRAL | _QWEN, image_token=32_000),
+    "LlavaNextForConditionalGeneration": _Whole(
+        decoders=_LLAMA | _MISTRAL | _QWEN, image_token=32_000
+    ),
+    "LlavaOnevisionForConditionalGeneration": _Whole(decoders=_QWEN, image_token=151_646),
+    "Mistral3ForConditionalGeneration": _Whole(decoders=_MISTRAL, image_token=10),
+    "Qwen2VLForConditionalGeneration": _Whole(
+        decoders={"qwen2_vl_text": "Qwen2ForCausalLM"}, image_token=151_655
+    ),
+    "Qwen2_5_VLForConditionalGeneration": _Whole(
+        decoders={"qwen2_5_vl_text": "Qwen2ForCausalLM"}, image_token=151_655
+    ),
+    "Qwen3VLForConditionalGeneration": _Whole(
+        decoders={"qwen3_vl_text": "Qwen3ForCausalLM"}, image_token=151_655
+    ),
+    "Qwen3VLMoeForConditionalGeneration": _Whole(
+        decoders={"qwen3_vl_moe_text": "Qwen3VLMoeForConditionalGeneration"}, image_token=151_655
+    ),
+}
 
 _QWEN2_VL = {
     "vocab_size": 152_064,
@@ -51,84 +78,90 @@ _QWEN3_VL_POSITIONS = {
     "mrope_interleaved": True,
 }
 
-_WHOLES = {
-    "Gemma3ForConditionalGeneration": _Whole(
-        decoders={"gemma3_text": "Gemma3ForConditionalGeneration"},
-        defaults={
-            "model_type": "gemma3_text",
-            "vocab_size": 262_208,
-            "hidden_size": 2304,
-            "intermediate_size": 9216,
-            "num_hidden_layers": 26,
-            "num_attention_heads": 8,
-            "num_key_value_heads": 4,
-            "head_dim": 256,
-            "max_position_embeddings": 131_072,
-            "rope_theta": 1_000_000.0,
-        },
-        image_token=262_144,
-        whole_image_tokens=("mm_tokens_per_image", 256),
-    ),
-    "LlavaForConditionalGeneration": _Whole(
-        decoders={"llama": "LlamaForCausalLM"},
-        defaults={
-            "model_type": "llama",
-            "vocab_size": 32_000,
-            "hidden_size": 4096,
-            "intermediate_size": 11_008,
-            "num_hidden_layers": 32,
-            "num_attention_heads": 32,
-            "max_position_embeddings": 2048,
-            "rope_theta": 10_000.0,
-        },
-        image_token=32_000,
-    ),
-    "Qwen2VLForConditionalGeneration": _Whole(
-        decoders={"qwen2_vl_text": "Qwen2ForCausalLM"},
-        defaults={"model_type": "qwen2_vl_text", **_QWEN2_VL},
-        image_token=_QWEN_IMAGE_TOKEN,
-    ),
-    "Qwen2_5_VLForConditionalGeneration": _Whole(
-        decoders={"qwen2_5_vl_text": "Qwen2ForCausalLM"},
-        defaults={"model_type": "qwen2_5_vl_text", **_QWEN2_VL},
-        image_token=_QWEN_IMAGE_TOKEN,
-    ),
-    "Qwen3VLForConditionalGeneration": _Whole(
-        decoders={"qwen3_vl_text": "Qwen3ForCausalLM"},
-        defaults={
-            "model_type": "qwen3_vl_text",
-            "vocab_size": 151_936,
-            "hidden_size": 4096,
-            "intermediate_size": 22_016,
-            "num_hidden_layers": 32,
-            "num_attention_heads": 32,
-            "num_key_value_heads": 32,
-            "head_dim": 128,
-            **_QWEN3_VL_POSITIONS,
-        },
-        image_token=_QWEN_IMAGE_TOKEN,
-    ),
-    "Qwen3VLMoeForConditionalGeneration": _Whole(
-        decoders={"qwen3_vl_moe_text": "Qwen3VLMoeForConditionalGeneration"},
-        defaults={
-            "model_type": "qwen3_vl_moe_text",
-            "vocab_size": 151_936,
-            "hidden_size": 2048,
-            "intermediate_size": 5632,
-            "num_hidden_layers": 24,
-            "num_attention_heads": 16,
-            "num_key_value_heads": 16,
-            "moe_intermediate_size": 1408,
-            "num_experts": 60,
-            "num_experts_per_tok": 4,
-            **_QWEN3_VL_POSITIONS,
-        },
-        image_token=_QWEN_IMAGE_TOKEN,
-    ),
+# By `model_type`, the fields that files leave out, with what transformers takes for them.
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "gemma3_text": {
+        "vocab_size": 262_208,
+        "hidden_size": 2304,
+        "intermediate_size": 9216,
+        "num_hidden_layers": 26,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+        "max_position_embeddings": 131_072,
+        "rope_theta": 1_000_000.0,
+    },
+    "llama": {
+        "vocab_size": 32_000,
+        "hidden_size": 4096,
+        "intermediate_size": 11_008,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "max_position_embeddings": 2048,
+        "rope_theta": 10_000.0,
+    },
+    "mistral": {
+        "vocab_size": 32_000,
+        "hidden_size": 4096,
+        "intermediate_size": 14_336,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "max_position_embeddings": 131_072,
+        "rope_theta": 10_000.0,
+    },
+    "qwen2": {
+        "vocab_size": 151_936,
+        "hidden_size": 4096,
+        "intermediate_size": 22_016,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 32,
+        "max_position_embeddings": 32_768,
+        "rope_theta": 10_000.0,
+    },
+    "qwen2_vl_text": _QWEN2_VL,
+    "qwen2_5_vl_text": _QWEN2_VL,
+    "qwen3": {
+        "vocab_size": 151_936,
+        "hidden_size": 4096,
+        "intermediate_size": 22_016,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 32,
+        "head_dim": 128,
+        "max_position_embeddings": 32_768,
+        "rope_theta": 10_000.0,
+    },
+    "qwen3_vl_text": {
+        "vocab_size": 151_936,
+        "hidden_size": 4096,
+        "intermediate_size": 22_016,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 32,
+        "head_dim": 128,
+        **_QWEN3_VL_POSITIONS,
+    },
+    "qwen3_vl_moe_text": {
+        "vocab_size": 151_936,
+        "hidden_size": 2048,
+        "intermediate_size": 5632,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 16,
+        "moe_intermediate_size": 1408,
+        "num_experts": 60,
+        "num_experts_per_tok": 4,
+        **_QWEN3_VL_POSITIONS,
+    },
 }
 
+_TIED_BY_TEXT = "LlavaOnevisionForConditionalGeneration"
 _PREFIXES = ("language_model.model.", "model.language_model.")
 _OTHER_PARTS = (
+    "image_newline",
+    "model.image_newline",
     "visual.",
     "model.visual.",
     "vision_tower.",
@@ -151,15 +184,18 @@ def text_fields(raw: dict[str, Any]) -> dict[str, Any]:
         text = {
             key: value for key, value in raw.get("text_config", {}).items() if value is not None
         }
-        if "tie_word_embeddings" in raw:  # of the whole model, by which transformers goes
-            text.pop("tie_word_embeddings", None)
-        kind = text.get("model_type", whole.defaults["model_type"])
+        kind = text.setdefault("model_type", next(iter(whole.decoders)))
         if kind not in whole.decoders:
             raise UnsupportedModel(
                 f"{architecture} with a language model of type {kind!r} is not supported; with"
                 f" {', '.join(whole.decoders)} it is"
             )
-        return {**whole.defaults, **raw, **text, "architectures": [whole.decoders[kind]]}
+        fields = {**_DEFAULTS[kind], **raw, **text, "architectures": [whole.decoders[kind]]}
+        # Whether head and embedding are one tensor, the whole model decides, except in one family.
+        if (tied := raw.get("tie_word_embeddings")) is not None:
+            by_text = architecture == _TIED_BY_TEXT and text.get("tie_word_embeddings", False)
+            fields["tie_word_embeddings"] = tied or by_text
+        return fields
     return raw
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pando_worker.batch import EmbeddingRows, ForwardBatch, ImageTokens, Int32, PixelValues
+from pando_worker.batch import EmbeddingRows, ForwardBatch, ImageTokens, Int32, Int64, PixelValues
 from pando_worker.memory.image_ids import image_ids
 from pando_worker.messages import PromptImage
 from pando_worker.scheduler.batches.batching import Row
@@ -29,6 +29,11 @@ class _Needed:
     span: ImageSpan
     start: int  # in the prompt
     end: int
+
+    @property
+    def tokens(self) -> Int64:
+        """Those with embeddings, in the prompt."""
+        return self.span.embeddings_in(self.start, self.end)[1]
 
 
 class Images:
@@ -78,10 +83,10 @@ class Images:
             span = needed.span
             if span.digest in self._kept or span.digest in self._planned:
                 continue
-            excess = sum(self._planned.values()) + span.length - self._budget
+            excess = sum(self._planned.values()) + span.embeddings - self._budget
             if excess > 0 and needed.start >= must_run and self._planned:
                 return max(start, self._last_cut(req, needed.start)) - start
-            self._planned[span.digest] = span.length
+            self._planned[span.digest] = span.embeddings
         return end - start
 
     def _last_cut(self, req: Req, end: int) -> int:
@@ -119,21 +124,23 @@ class Images:
                 span = needed.span
                 if span.digest not in self._kept:
                     encode[span.digest] = span
-                used[span.digest] = span.length
+                used[span.digest] = span.embeddings
                 offset = first - row.start
-                tokens.append(np.arange(needed.start + offset, needed.end + offset))
+                begin, where = span.embeddings_in(needed.start, needed.end)
+                tokens.append(where + offset)
+                parts.append(EmbeddingRows(span.digest, begin, begin + len(where)))
                 if seen is not None:
                     assert (needed.start, needed.end) == (span.start, span.end)
-                    seen[tokens[-1]] = span.end
-                part = needed.start - span.start, needed.end - span.start
-                parts.append(EmbeddingRows(span.digest, *part))
+                    seen[needed.start + offset : needed.end + offset] = span.end
             first += row.extend_len
         if not parts:
             return None
         self.encoded_total += len(encode)
         return ImageTokens(
             drop=self._keep(used),
-            encode=[PixelValues(span.digest, span.length, span.arrays) for span in encode.values()],
+            encode=[
+                PixelValues(span.digest, span.embeddings, span.arrays) for span in encode.values()
+            ],
             tokens=np.concatenate(tokens),
             rows=parts,
             seen=seen,
@@ -167,14 +174,26 @@ def read_images(
     """
     spans = []
     for image in images:
-        token = int(ids[image.start])
-        ids[image.start : image.start + image.length] = image_ids(image.digest, image.length)
+        own = ids[image.start : image.start + image.length]
+        token = int(own[0])
+        places = np.flatnonzero(own == token)
+        own[places] = image_ids(image.digest, len(places))
         arrays = {
             name: np.frombuffer(array.data, dtype=array.dtype).reshape(array.shape)
             for name, array in image.arrays.items()
         }
-        place = image.start, image.length
-        spans.append(ImageSpan(image.digest, *place, token, arrays, image.grid, are_whole))
+        spans.append(
+            ImageSpan(
+                digest=image.digest,
+                start=image.start,
+                length=image.length,
+                token=token,
+                arrays=arrays,
+                grid=image.grid,
+                is_whole=are_whole,
+                places=places if len(places) < image.length else None,
+            )
+        )
     return tuple(spans)
 
 
@@ -186,9 +205,11 @@ def _up_to_each(batch: ForwardBatch) -> Int32:
 
 
 def _needed(req: Req, start: int, end: int) -> list[_Needed]:
-    """The images of a request's tokens from `start` to before `end`, each with the part there."""
+    """The images whose embeddings a request's tokens from `start` to before `end` have, each with
+    the part there."""
     return [
-        _Needed(span, max(span.start, start), min(span.end, end))
+        part
         for span in req.images
         if span.start < end and start < span.end
+        if len((part := _Needed(span, max(span.start, start), min(span.end, end))).tokens)
     ]

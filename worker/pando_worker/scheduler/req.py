@@ -20,7 +20,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pando_worker.batch import Arrays
+from pando_worker.batch import Arrays, Int64
+from pando_worker.memory.image_ids import FIRST_ID
 from pando_worker.memory.radix_cache import Tokens, TreeNode
 from pando_worker.messages import LogprobsWanted, Pooling, SamplingParams, TokenLogprob
 
@@ -68,14 +69,28 @@ class ImageSpan:
     digest: bytes
     start: int  # its first token
     length: int
-    token: int  # by which the model's vocabulary knows each of its tokens
+    token: int  # the vocabulary's, in the place of each of its embeddings
     arrays: Arrays
     grid: tuple[int, int, int] | None = None  # as of `PromptImage`
     is_whole: bool = False  # its tokens see each other, so one step runs them all
+    # Which of its tokens have embeddings, from its start on; None: all, there are no marks.
+    places: Int64 | None = None
 
     @property
     def end(self) -> int:
         return self.start + self.length
+
+    @property
+    def embeddings(self) -> int:
+        return self.length if self.places is None else len(self.places)
+
+    def embeddings_in(self, start: int, end: int) -> tuple[int, Int64]:
+        """Of the prompt's tokens from `start` to before `end`: its first embedding there, and the
+        tokens of this one and those that follow."""
+        if self.places is None:
+            return start - self.start, np.arange(start, end)
+        first, last = np.searchsorted(self.places, (start - self.start, end - self.start))
+        return int(first), self.places[first:last] + self.start
 
     @property
     def shift(self) -> int:
@@ -226,5 +241,6 @@ class Req:
         if self.images:
             ids = ids.copy()
             for image in self.images:
-                ids[image.start : image.end] = image.token
+                part = ids[image.start : image.end]
+                part[part >= FIRST_ID] = image.token
         return ids

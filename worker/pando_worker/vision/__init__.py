@@ -5,7 +5,9 @@ Read in this order:
     fetching.py    http(s) URLs, from allowed hosts on public addresses only
     decoding.py    bytes to an RGB image
     processing.py  an image to pixel values and prompt tokens, in processes of their own
-    patches.py     the processor of models that see images in rows of patches
+    processors.py  loads the model's processor
+    patches.py     that of Qwen-VL
+    rows.py        that of Pixtral
     rules.py       how many tokens an image takes, for the routers
     errors.py      why an image cannot be used
 

@@ -21,6 +21,7 @@ from pando_fleet.images.rule import ImageRule
 from pando_worker.vision.decoding import data_of, decode
 from pando_worker.vision.errors import ImageError
 from pando_worker.vision.patches import PatchProcessor
+from pando_worker.vision.processors import GRIDS, make_processor
 from pando_worker.vision.rules import rule_of
 
 Array = NDArray[np.float32] | NDArray[np.int64] | NDArray[np.bool_]
@@ -30,7 +31,6 @@ LOW = 512 * 512
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _OF_TEXT = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids")
-_GRIDS = "image_grid_thw"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,8 @@ class Processed:
     Attributes:
         digest: 16 bytes, of the arrays: equal for equal images, however they were sent
         token_ids: what stands for the image in the prompt
-        first, length: which of these are replaced by the embeddings of the vision tower
+        first, length: the part of these from the first to the last image token, which embeddings of
+            the vision tower replace; between them are marks, such as the ends of rows
         arrays: what the vision tower takes for this image, by the names of its arguments: pixel
             values in float32, and for many models sizes or grids in int64. The first dimension of
             each is that along which those of several images are joined.
@@ -117,8 +118,7 @@ class ImageProcessor:
         ids = found["input_ids"][0]
         ids = ids[slice(*self._core(ids))]
         places = np.flatnonzero(ids == self._image_token)
-        first, length = int(places[0]), len(places)
-        assert places[-1] - first == length - 1, "an image's tokens stand side by side"
+        first, length = int(places[0]), int(places[-1] - places[0]) + 1
         arrays = {name: _array(found[name]) for name in sorted(found) if name not in _OF_TEXT}
         return Processed(_digest(arrays), ids.tolist(), first, length, arrays, self._grid(arrays))
 
@@ -132,9 +132,9 @@ class ImageProcessor:
         )
 
     def _grid(self, arrays: dict[str, Array]) -> tuple[int, int, int] | None:
-        if _GRIDS not in arrays:
+        if GRIDS not in arrays:
             return None
-        frames, rows, columns = arrays[_GRIDS][0].tolist()  # of patches
+        frames, rows, columns = arrays[GRIDS][0].tolist()  # of patches
         merged = self._processor.image_processor.merge_size
         return frames, rows // merged, columns // merged
 
@@ -170,20 +170,6 @@ def load(model_dir: Path, image_token: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     _processor = ImageProcessor(make_processor(model_dir), image_token)
-
-
-def make_processor(model_dir: Path) -> Any:
-    """The model's processor, computing with Pillow and numpy: torchvision resizes differently."""
-    from transformers import AutoImageProcessor, AutoProcessor
-    from transformers.utils import logging
-
-    logging.set_verbosity_error()
-    images = AutoImageProcessor.from_pretrained(model_dir, backend="pil", local_files_only=True)
-    if _GRIDS in images.model_input_names:
-        return PatchProcessor(model_dir, images)
-    processor = AutoProcessor.from_pretrained(model_dir, local_files_only=True)
-    processor.image_processor = images
-    return processor
 
 
 def known() -> tuple[Place, ImageRule | None]:

@@ -94,7 +94,7 @@ RULES: dict[str, Callable[[Any, Any], ImageRule]] = {
     "LlavaProcessor": _llava,
     "Gemma3Processor": _gemma3,
     "PatchProcessor": _patches,
-    "PixtralProcessor": _pixtral,
+    "RowProcessor": _pixtral,
     "InternVLProcessor": _internvl,
     "LlavaNextProcessor": _llava_next,
     "LlavaOnevisionProcessor": _llava_onevision,

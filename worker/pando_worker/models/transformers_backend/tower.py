@@ -42,7 +42,7 @@ class VisionTower(nn.Module):
         levels = 1 + len(getattr(vision, "deepstack_visual_indexes", ()))
         self.hidden_size: int = self._model.config.get_text_config().hidden_size
         self.embedding_bytes = levels * self.hidden_size * dtype.itemsize
-        self._arguments = inspect.signature(self._model.get_image_features).parameters
+        self._arguments = inspect.signature(self._model.model.get_image_features).parameters
         self._dtype, self._device = dtype, device
 
     @torch.inference_mode()

@@ -1,0 +1,131 @@
+"""What each family's processor makes of photographs, and where it stands in a prompt."""
+
+import sys
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pando_worker.models.config import read_config
+from pando_worker.models.sight import blindness
+from pando_worker.server.images import Sight
+from pando_worker.server.protocol.chat import ChatMessage, messages_of
+from pando_worker.server.text.tokenizer import Tokenizer
+from pando_worker.vision.processing import ImageProcessor, Place, Processed
+from tests.worker.vision.checkpoints import IMAGE, Seer
+from tests.worker.vision.families import save_gemma3, save_mistral3, save_pixtral
+from tests.worker.vision.photographs import photograph
+
+NAMES = ("chelsea.png", "rocket.jpg", "page.png")
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """An `ImageReader` whose URLs are photographs' names."""
+
+    processor: ImageProcessor
+
+    @property
+    def place(self) -> Place:
+        return self.processor.place
+
+    async def read(self, url: str, *, small: bool = False) -> Processed:
+        return self.processor.process(photograph(url), small=small)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_arrays_are_those_of_transformers(seer: Seer, name: str) -> None:
+    found = seer.ours.process(photograph(name))
+    expected = seer.inputs(IMAGE, [photograph(name)])
+    of_images = expected.keys() - {"input_ids", "attention_mask", "token_type_ids"}
+    assert found.arrays.keys() == of_images
+    for array in of_images:
+        np.testing.assert_array_equal(found.arrays[array], np.asarray(expected[array]))
+
+
+@pytest.mark.parametrize("names", [NAMES[:1], (NAMES[0], NAMES[0]), NAMES], ids=len)
+async def test_a_prompt_has_the_tokens_of_transformers(seer: Seer, names: tuple[str, ...]) -> None:
+    """Also where new lines of the template and of the processor meet. The template puts one behind
+    each image."""
+    parts: list[Any] = [{"type": "text", "text": "two\n\n"}]
+    for name in names:
+        parts.append({"type": "image_url", "image_url": {"url": name}})
+        parts.append({"type": "text", "text": "\nand "})
+    messages = [ChatMessage(role="user", content=parts)]
+    sight = Sight(_Reader(seer.ours), most=5)  # type: ignore[arg-type]
+    tokenizer = Tokenizer(seer.path)
+    prompt = await tokenizer.encode_chat(
+        messages_of(messages, as_parts=True), edit=sight.place.surrounded
+    )
+    filled = await sight.fill(prompt.token_ids, messages)
+    text = "USER: two\n\n" + "".join([f"{IMAGE}\n\nand "] * len(names)) + " ASSISTANT:"
+    expected = seer.inputs(text, [photograph(name) for name in names])["input_ids"][0].tolist()
+    assert filled.token_ids == expected
+    places = [at for at, token in enumerate(expected) if token == seer.image_token]
+    ours = [
+        at
+        for image in filled.images
+        for at in range(image.start, image.start + image.length)
+        if expected[at] == seer.image_token
+    ]
+    assert ours == places
+    assert all(
+        expected[image.start + image.length - 1] == seer.image_token for image in filled.images
+    )
+    tokenizer.close()
+
+
+def test_images_of_equal_size_have_other_digests(seer: Seer) -> None:
+    """A white one and a black one, and a photograph and its mirror image."""
+    white, black = (Image.new("RGB", (90, 60), colour) for colour in ("white", "black"))
+    cat = photograph("chelsea.png")
+    mirrored = cat.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    digests = {seer.ours.process(image).digest for image in (white, black, cat, mirrored)}
+    assert len(digests) == 4
+    assert seer.ours.process(cat).digest in digests
+
+
+@pytest.mark.parametrize("save", [save_pixtral, save_mistral3])
+def test_marks_behind_rows_are_those_of_transformers(
+    save: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its class for Pixtral needs torchvision only to be imported."""
+    seer = Seer(save(tmp_path))
+    names = ("torchvision", "torchvision.transforms", "torchvision.transforms.v2")
+    for name in (*names, "torchvision.transforms.v2.functional"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setattr(sys.modules[names[-1]], "functional", None, raising=False)
+    theirs = import_module("transformers.models.pixtral.processing_pixtral").PixtralProcessor
+    merged = 2 if save is save_mistral3 else 1
+    ours = seer.processor
+    processor = theirs(
+        ours.image_processor, ours.tokenizer, patch_size=4, spatial_merge_size=merged
+    )
+    for name in NAMES:
+        found = ours(images=[photograph(name)], text=["a [IMG] b"], add_special_tokens=False)
+        expected = processor(
+            images=[photograph(name)],
+            text=["a [IMG] b"],
+            add_special_tokens=False,
+            return_tensors="np",
+        )
+        assert list(found["input_ids"][0]) == expected["input_ids"][0].tolist()
+        np.testing.assert_array_equal(found["pixel_values"], expected["pixel_values"])
+
+
+def test_where_images_cannot_be_seen_a_model_reads_text(tmp_path: Path) -> None:
+    config = read_config(save_gemma3(tmp_path))
+    assert blindness(config, device="cpu", attention_backend="auto") is None
+    assert blindness(config, device="cuda", attention_backend="torch") is None
+    assert "attention_backend 'torch'" in str(
+        blindness(config, device="cuda", attention_backend="auto")
+    )
+    (tmp_path / "processor_config.json").unlink()
+    assert "no processor_config.json" in str(
+        blindness(config, device="cpu", attention_backend="auto")
+    )
