@@ -11,7 +11,8 @@ import aiohttp
 import openai
 import pytest
 
-from tests.worker.server.process.worker_process import MODEL_NAME, WorkerProcess
+from pando.up.free_port import free_port
+from tests.worker.server.process.worker_process import MODEL_NAME, WorkerProcess, until
 from tests.worker.vision.checkpoints import Seer
 from tests.worker.vision.families import FAMILIES
 from tests.worker.vision.photographs import data_url, encoded, path, photograph
@@ -190,6 +191,34 @@ async def test_a_prompt_with_images_is_not_truncated(client: openai.AsyncOpenAI)
             messages=asking(picture("brick.png")),
             extra_body={"truncate_prompt_tokens": 10},
         )
+
+
+async def test_a_worker_that_says_that_it_is_ready_sees(llava: Seer) -> None:
+    """Its image processor takes longer to load than a small model."""
+    port = free_port()
+    with WorkerProcess.start(
+        ready=False,
+        stand_in=False,
+        model=str(llava.path),
+        served_model_name="llava",
+        port=port,
+        threads=1,
+        cpu_kernels="off",
+    ):
+        url = f"http://127.0.0.1:{port}"
+        async with aiohttp.ClientSession(url) as session:
+
+            async def is_ready() -> bool:
+                try:
+                    async with session.get("/readyz") as answer:
+                        return answer.status == 200
+                except aiohttp.ClientConnectionError:
+                    return False
+
+            await until(is_ready)
+            body = {"model": "llava", "messages": asking(picture("chelsea.png")), "max_tokens": 1}
+            async with session.post("/v1/chat/completions", json=body) as answer:
+                assert answer.status == 200, await answer.text()
 
 
 def test_a_processor_that_cannot_be_loaded_ends_the_worker(llava: Seer, tmp_path: Path) -> None:

@@ -5,12 +5,14 @@ import os
 from collections.abc import Iterator
 
 import numpy as np
+import psutil
 import pytest
 
 from pando_fleet.images.rule import ImageRule
 from pando_worker.vision import reader as reading
 from pando_worker.vision.errors import ImageError, ImagesUnavailableError
 from pando_worker.vision.reader import ImageLimits, ImageReader
+from tests.waiting import read_each
 from tests.worker.vision.checkpoints import Seer
 from tests.worker.vision.photographs import data_url, encoded, path, photograph
 
@@ -64,6 +66,12 @@ async def test_digest_is_of_what_is_seen(reader: ImageReader) -> None:
 async def test_what_is_refused_says_why(reader: ImageReader, url: str, message: str) -> None:
     with pytest.raises(ImageError, match=message):
         await reader.read(url)
+
+
+async def test_it_leaves_the_cores_to_the_engine(reader: ImageReader) -> None:
+    await reader.loaded()
+    children = read_each(psutil.Process().children(), psutil.Process.nice)
+    assert max(niceness for _, niceness in children) >= min(19, os.nice(0) + 15)
 
 
 async def test_it_knows_how_many_tokens_an_image_takes(reader: ImageReader) -> None:

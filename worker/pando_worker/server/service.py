@@ -62,6 +62,12 @@ class Service:
     tracing: Tracing | None = None
 
     @property
+    def is_loaded(self) -> bool:
+        """Whether the model can be used, and the image processor of one that sees."""
+        sees_yet = self.sight is None or self.sight.reader.place is not None
+        return self.engine.ready is not None and sees_yet
+
+    @property
     def ready(self) -> Ready:
         """The engine's sizes. Raises ApiError 503 while the model loads."""
         if self.engine.ready is None:

@@ -7,6 +7,7 @@ in processes of their own, each of which loads the processor once (`load`).
 
 import ctypes
 import hashlib
+import os
 import signal
 import sys
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ Array = NDArray[np.float32] | NDArray[np.int64] | NDArray[np.bool_]
 LOW = 512 * 512
 """Pixels of an image with `detail` low, as in OpenAI's API."""
 
+_NICENESS = 15  # large images shall not take the cores of the engine, where all are in use
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _OF_TEXT = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids")
 
@@ -166,6 +168,7 @@ def load(model_dir: Path, image_token: int) -> None:
         Exception: whatever transformers raises for a processor that it cannot load.
     """
     global _processor
+    os.nice(_NICENESS)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's: the parent drains first
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

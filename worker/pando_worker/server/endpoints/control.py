@@ -50,7 +50,7 @@ def routes(service: Service) -> APIRouter:
         """Readiness: the model is loaded, the engine responds, and the worker is not draining."""
         if service.gate.draining:
             raise unavailable("this worker is shutting down", "draining")
-        if not engine.alive or engine.ready is None:
+        if not engine.alive or not service.is_loaded:
             raise unavailable("the model is still loading", "model_loading")
         if engine.is_stalled:
             raise unavailable("the engine has not responded for some seconds", "engine_stalled")

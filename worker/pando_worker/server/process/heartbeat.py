@@ -125,7 +125,6 @@ class Heart:
             return ReplicaState.STALLED
         if self._service.gate.draining:
             return ReplicaState.DRAINING
-        sight = self._service.sight
-        if self._service.engine.ready is None or (sight and sight.reader.place is None):
+        if not self._service.is_loaded:
             return ReplicaState.STARTING
         return ReplicaState.READY

@@ -1,0 +1,187 @@
+"""Text streams beside a flood of large images: how much slower is the next token?
+
+Run on a quiet machine: python -m bench.vision.flood
+A worker with a model that sees has some text streams. In each round they run alone, beside a flood
+of requests with as many tokens in text, and beside a flood of requests with an image each, sent at
+the same rate. The ratio of the last two is what reading images and the vision tower cost; that to
+the first contains the prompts of the flood, too. No image and no text comes twice.
+"""
+
+import asyncio
+import base64
+import io
+import itertools
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from PIL import Image
+
+from bench.cpu_engine import described
+from bench.serving.client import Client, Endpoint, Record
+from bench.serving.gguf_servers import pando_worker
+from bench.vision.models import IMAGE_TOKENS, write_models
+
+STREAMS_AFTER_S = 1.0  # of a flood
+PHASES = ("alone", "text", "images")
+WORDS = int(IMAGE_TOKENS / 3.2)  # of three digits, that many tokens each
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    gap_s: float  # mean time between two tokens of a stream
+    worst_s: float  # the longest one of any stream
+    sent: int  # requests of the flood
+    done: int  # of these, answered
+    flood_tokens: int  # of their prompts
+
+
+@click.command(help=__doc__)
+@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True)
+@click.option("--streams", type=click.IntRange(1), default=4, show_default=True)
+@click.option("--tokens", type=click.IntRange(8), default=600, show_default=True, help="a stream")
+@click.option("--rate", default=2.0, show_default=True, help="requests of the flood a second")
+@click.option("--width", type=click.IntRange(16), default=4000, show_default=True)
+@click.option("--height", type=click.IntRange(16), default=3000, show_default=True)
+@click.option("--images", type=click.IntRange(1), default=60, show_default=True)
+@click.option("--threads", type=click.IntRange(1), default=2, show_default=True)
+def main(
+    rounds: int,
+    streams: int,
+    tokens: int,
+    rate: float,
+    width: int,
+    height: int,
+    images: int,
+    threads: int,
+) -> None:
+    urls = [_picture(number, width, height) for number in range(images)]
+    with tempfile.TemporaryDirectory() as scratch:
+        _, sees = write_models(Path(scratch))
+        flags = (
+            "--served-model-name",
+            "m",
+            "--max-image-pixels",
+            str(max(width * height, 1 << 25)),
+        )
+        with pando_worker(str(sees), threads, flags) as server:
+            measured = asyncio.run(_measure(server.url, rounds, streams, tokens, rate, urls))
+    size = statistics.mean(map(len, urls)) * 3 / 4 / 1e6
+    click.echo(
+        f"{streams} streams of {tokens} tokens; the flood: {rate:g} requests a second, images of"
+        f" {width} x {height} pixels, {size:.1f} MB each\n"
+    )
+    click.echo("| beside | a token, ms | longest gap, ms | of alone | of text | flood answered |")
+    click.echo("|---|---|---|---|---|---|")
+    for name in PHASES:
+        mine = [phases[name] for phases in measured]
+        click.echo(
+            f"| {name} | {1e3 * statistics.median(one.gap_s for one in mine):.2f}"
+            f" | {1e3 * max(one.worst_s for one in mine):.0f}"
+            f" | {_ratio(measured, name, 'alone'):.2f} | {_ratio(measured, name, 'text'):.2f}"
+            f" | {sum(one.done for one in mine)} of {sum(one.sent for one in mine)},"
+            f" {sum(one.flood_tokens for one in mine)} tokens |"
+        )
+    click.echo(f"\n{described(threads)}; medians of {rounds} rounds")
+
+
+def _ratio(measured: list[dict[str, Phase]], name: str, other: str) -> float:
+    """The median of the ratios of each round, since noise affects neighbours alike."""
+    return statistics.median(phases[name].gap_s / phases[other].gap_s for phases in measured)
+
+
+async def _measure(
+    url: str, rounds: int, streams: int, tokens: int, rate: float, pictures: list[str]
+) -> list[dict[str, Phase]]:
+    extra = {"temperature": 0, "ignore_eos": True}
+    client = Client(Endpoint(url, "m", "chat", extra=extra), timeout_s=300)
+    unused = iter(pictures)
+    numbers = itertools.count()
+    try:
+        await _ask(client, _seen(next(unused)))  # once the processor is loaded
+        measured = []
+        for _ in range(rounds):
+            phases = {}
+            for name in PHASES:
+                prompts = {
+                    "alone": iter(()),
+                    "text": (_text(next(numbers)) for _ in itertools.count()),
+                    "images": (_seen(picture) for picture in unused),
+                }[name]
+                phases[name] = await _phase(client, streams, tokens, rate, prompts)
+            measured.append(phases)
+        return measured
+    finally:
+        await client.close()
+
+
+async def _phase(
+    client: Client, streams: int, tokens: int, rate: float, prompts: Iterator[Any]
+) -> Phase:
+    """The streams, beside a flood that begins before and ends after them."""
+    asked: list[asyncio.Task[Record]] = []
+
+    async def flood() -> None:
+        began = time.perf_counter()
+        for number, content in enumerate(prompts):
+            await asyncio.sleep(began + number / rate - time.perf_counter())
+            asked.append(asyncio.create_task(_ask(client, content)))
+
+    flooding = asyncio.create_task(flood())
+    await asyncio.sleep(STREAMS_AFTER_S)
+    records = await asyncio.gather(
+        *(client.send([("user", f"Story {number}")], tokens) for number in range(streams))
+    )
+    if flooding.done() and asked:
+        raise click.ClickException("the flood ran out of images: give more --images")
+    flooding.cancel()
+    floods = await asyncio.gather(*asked)
+    if failed := [record for record in records if record.error]:
+        raise click.ClickException(f"a stream failed: {failed[0].error_detail}")
+    gaps = [
+        later - earlier
+        for record in records
+        for earlier, later in itertools.pairwise(record.chunks)
+    ]
+    return Phase(
+        gap_s=statistics.mean(record.tpot or 0.0 for record in records),
+        worst_s=max(gaps),
+        sent=len(floods),
+        done=sum(record.error is None for record in floods),
+        flood_tokens=sum(record.prompt_tokens for record in floods),
+    )
+
+
+async def _ask(client: Client, content: Any) -> Record:
+    return await client.send([("user", content)], 1)
+
+
+def _seen(url: str) -> Any:
+    return [{"type": "image_url", "image_url": {"url": url}}]
+
+
+def _text(number: int) -> str:
+    rng = np.random.default_rng(number)
+    return " ".join(f"{word:03d}" for word in rng.integers(0, 1000, WORDS))
+
+
+def _picture(number: int, width: int, height: int) -> str:
+    """Smooth shapes and some noise, different for each number, as a JPEG file."""
+    rng = np.random.default_rng(number)
+    shapes = Image.fromarray(rng.integers(0, 256, (12, 16, 3), dtype=np.uint8))
+    pixels = np.asarray(shapes.resize((width, height), Image.Resampling.BICUBIC))
+    noise = rng.integers(0, 12, (height, width, 1), dtype=np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(np.minimum(pixels, 243) + noise).save(buffer, "JPEG", quality=90)
+    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
