@@ -28,13 +28,14 @@ from pando_worker.models.ops import Ops, TorchOps
 from pando_worker.models.parallel import ParallelGroup
 from pando_worker.models.registry import FAMILIES, family
 from pando_worker.models.text_part import text_tensors
-from pando_worker.tensors.huge_pages import advise_huge_pages
+from pando_worker.tensors.huge_pages import HUGE, advise_huge_pages
 
 if TYPE_CHECKING:
     from pando_worker.models.transformers_backend.model import TransformersCausalLM
 
 log = logging.getLogger("pando.worker.models")
 
+_CACHE_LINE = 64  # bytes
 _ROWS = 4096  # of a matrix that become integers at a time; a multiple of LANES
 _FLOATING_POINT = ("F64", "F32", "F16", "BF16")  # as safetensors writes them
 
@@ -160,12 +161,29 @@ def allocate(model: nn.Module, device: torch.device) -> None:
     system: a second.
 
     Parameters stay the same objects, so that what refers to one (`AttentionLayer.sinks`) goes on.
+    On a CPU they lie side by side: most are smaller than a huge page, and share some.
     """
-    for parameter in model.parameters():
-        memory = torch.empty(parameter.shape, dtype=parameter.dtype, device=device)
-        advise_huge_pages(memory)
+    parameters = list(model.parameters())
+    if device.type == "cpu":
+        memories = _side_by_side(parameters)
+    else:
+        memories = [torch.empty(each.shape, dtype=each.dtype, device=device) for each in parameters]
+    for parameter, memory in zip(parameters, memories, strict=True):
         filled = nn.Parameter(memory, requires_grad=False)
         torch.utils.swap_tensors(parameter, filled)  # type: ignore[no-untyped-call]
+
+
+def _side_by_side(tensors: list[nn.Parameter]) -> list[Tensor]:
+    """Memory of the same shapes and types, each at the start of a cache line."""
+    sizes = [-(-tensor.nbytes // _CACHE_LINE) * _CACHE_LINE for tensor in tensors]
+    whole = torch.empty(sum(sizes) + HUGE, dtype=torch.uint8)
+    whole = whole[-whole.data_ptr() % HUGE :]
+    advise_huge_pages(whole)
+    parts = torch.split(whole[: sum(sizes)], sizes)
+    return [
+        part[: tensor.nbytes].view(tensor.dtype).view(tensor.shape)
+        for part, tensor in zip(parts, tensors, strict=True)
+    ]
 
 
 def _fill(tensor: Stored, fills: list[Fill], scheme: Scheme | None) -> None:
