@@ -2,7 +2,8 @@
 
 Run on a quiet machine: python -m bench.fleet_cost
 All of them serve the same model with the same cores and as much KV memory together. They run all
-the time, and each job goes to one after the other, so noise hits all alike.
+the time, and each job goes to one after the other, so noise hits all alike. Results:
+docs/benchmarks/fleet.md.
 """
 
 import logging

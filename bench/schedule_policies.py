@@ -120,6 +120,7 @@ LOADS = (
     Load("conversations, 120 %", CONVERSATIONS, partial(mooncake, take=1500, share=1.2)),
     Load("20 agents", AGENTS, partial(agents, sessions=20, calls=20, every_s=1)),
     Load("100 agents", AGENTS, partial(agents, sessions=100, calls=8, every_s=1)),
+    Load("200 agents", AGENTS, partial(agents, sessions=200, calls=8, every_s=1)),
 )
 
 
