@@ -29,7 +29,7 @@ Read in this order:
     chat/            the page to talk to the models
     pages/           what the pages have in common
     configuration/   settings, their types, and their reload
-    process/         several processes, readiness and shutdown, background tasks
+    process/         several processes, requests that run, the end, background tasks
     errors.py        how errors are sent
     current.py       a value that a reload replaces
 

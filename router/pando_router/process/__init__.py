@@ -3,8 +3,8 @@
 Read in this order:
     processes.py   several on one port
     kept.py        restarts a process that ends
-    lifecycle.py   draining: no new requests, and the end of those that run
+    lifecycle.py   counts requests, and waits for the end of those that run
     background.py  tasks beside the requests
 
-`serve.py` starts them.
+`serve.py` starts them, and has the steps of a drain.
 """
