@@ -67,8 +67,9 @@ lint: .venv/installed ## ruff, import-linter, mypy, and a check that generated f
 	.venv/bin/python -m tools.generate --check
 
 bench: .venv/installed ## the benchmarks that need neither a GPU nor a server; each prints its result
-	@set -e; for name in placement radix_cache grammar cpu_engine mixed_batches scheduler_loop; do \
-		echo "== bench/$$name.py"; .venv/bin/python -m bench.$$name; done
+	@set -e; for name in router.placement engine.radix_cache engine.grammar engine.cpu_engine \
+		scheduler.mixed_batches scheduler.scheduler_loop; do \
+		echo "== bench.$$name"; .venv/bin/python -m bench.$$name; done
 
 # Where the simulator's benchmarks write their reports; TRACES is the folder of the traces named in
 # docs/benchmarks/placement.md, without which the small trace is played.
@@ -77,11 +78,11 @@ SIM_OUTPUT ?= dist/sim
 bench-sim: .venv/installed ## the simulator: placements, scaling, and its fidelity to a real fleet (TRACES=FOLDER)
 	.venv/bin/pando sim compare examples/traces/small.jsonl --pool examples/pool.yaml \
 		--cost-model h100x2-llama-3.3-70b-fp8 --output $(SIM_OUTPUT) $(ARGS)
-	.venv/bin/python -m bench.scaling_days --output $(SIM_OUTPUT)/scaling_days \
+	.venv/bin/python -m bench.simulator.scaling_days --output $(SIM_OUTPUT)/scaling_days \
 		$(if $(TRACES),--conversation $(TRACES)/mooncake_conversation.jsonl.gz)
-	.venv/bin/python -m bench.placement_cells --output $(SIM_OUTPUT)/placement_cells \
+	.venv/bin/python -m bench.simulator.placement_cells --output $(SIM_OUTPUT)/placement_cells \
 		$(if $(TRACES),--traces $(TRACES))
-	.venv/bin/python -m bench.sim_fidelity --output $(SIM_OUTPUT)/fidelity
+	.venv/bin/python -m bench.simulator.sim_fidelity --output $(SIM_OUTPUT)/fidelity
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv

@@ -7,11 +7,11 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from bench import gpu_engine
-from bench.gpu.ceilings import peak_of
-from bench.gpu.parts import busy_share, median
-from bench.gpu.report import Report
-from bench.gpu.shapes import DRY_SHAPES, SHAPES, Shape
+from bench.engine import gpu_engine
+from bench.engine.gpu.ceilings import peak_of
+from bench.engine.gpu.parts import busy_share, median
+from bench.engine.gpu.report import Report
+from bench.engine.gpu.shapes import DRY_SHAPES, SHAPES, Shape
 from pando_worker.models.config import read_config
 from pando_worker.models.loading.loader import build_model
 

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PARSED = re.compile(r"argparse|click")
-SERVERS = {"bench/routing/bare.py"}  # a part of a benchmark that runs as a separate process
+SERVERS = {"bench/router/routing/bare.py"}  # a part of a benchmark that runs as a separate process
 
 
 def programs() -> dict[str, str]:
@@ -26,7 +26,9 @@ def test_every_benchmark_reads_its_arguments() -> None:
     assert not [name for name, text in programs().items() if not PARSED.search(text)]
 
 
-@pytest.mark.parametrize("name", ["placement", "tree_memory", "observability", "grammar"])
+@pytest.mark.parametrize(
+    "name", ["router.placement", "router.tree_memory", "router.observability", "engine.grammar"]
+)
 def test_help_is_shown_and_nothing_starts(name: str) -> None:
     words = [sys.executable, "-m", f"bench.{name}", "--help"]
     ended = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)

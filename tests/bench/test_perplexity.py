@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.perplexity import TEXT, perplexity
+from bench.engine.perplexity import TEXT, perplexity
 from pando_worker.models.loading.hub import resolve_model
 from pando_worker.settings import WorkerSettings
 from pando_worker.tokenizer.loading import load_tokenizer

@@ -2,12 +2,12 @@
 
 import pytest
 
-from bench.serving.arrivals import constant
-from bench.serving.calibration import CalibrationError, calibrate
-from bench.serving.client import Client, Endpoint
-from bench.serving.load import closed_loop, open_loop, run_session
-from bench.serving.statistics import summarize
-from bench.serving.workloads import Session, Turn
+from bench.fleet.serving.arrivals import constant
+from bench.fleet.serving.calibration import CalibrationError, calibrate
+from bench.fleet.serving.client import Client, Endpoint
+from bench.fleet.serving.load import closed_loop, open_loop, run_session
+from bench.fleet.serving.statistics import summarize
+from bench.fleet.serving.workloads import Session, Turn
 from tests.bench.timed_server import Plan, TimedServer, timed_server
 
 # Client and server share an event loop, so times differ by a turn of the loop: usually a

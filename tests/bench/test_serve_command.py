@@ -1,4 +1,4 @@
-"""`python -m bench.serve` as a command: JSON, table, exit code."""
+"""`python -m bench.fleet.serve` as a command: JSON, table, exit code."""
 
 import asyncio
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bench.serve import Result
+from bench.fleet.serve import Result
 from tests.bench.timed_server import Plan, timed_server
 
 ROOT = Path(__file__).parents[2]
@@ -17,7 +17,7 @@ async def run(*arguments: str) -> tuple[int, str]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "bench.serve",
+        "bench.fleet.serve",
         *arguments,
         cwd=ROOT,
         stdout=asyncio.subprocess.PIPE,

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.serving.arrivals import constant, poisson, recorded
-from bench.serving.client import Record
-from bench.serving.statistics import Slo, percentile, summarize
-from bench.serving.workloads import (
+from bench.fleet.serving.arrivals import constant, poisson, recorded
+from bench.fleet.serving.client import Record
+from bench.fleet.serving.statistics import Slo, percentile, summarize
+from bench.fleet.serving.workloads import (
     Lengths,
     Session,
     TextMaker,

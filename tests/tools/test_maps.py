@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PARTS = ("cli", "fleet", "operator", "router", "sim", "worker")
+PARTS = ("bench", "cli", "fleet", "operator", "router", "sim", "worker")
 ENTRY = re.compile(r"^ {4}(\S+?(?:, \S+)*)(?:$| {2,})", re.M)
 
 

@@ -12,7 +12,7 @@ from redis.asyncio.cluster import RedisCluster
 from pando_fleet.redis.client import RedisClient, fleet_errors
 
 CHUNK_BYTES_MOST = 125
-"""Largest size of a tree's chunk in Redis, measured by bench/tree_memory.py."""
+"""Largest size of a tree's chunk in Redis, measured by bench/router/tree_memory.py."""
 
 
 @dataclass(frozen=True, slots=True)

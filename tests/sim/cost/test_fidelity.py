@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.sim_fidelity.measured import Answer, Outcome
-from bench.sim_fidelity.simulated import answers
-from bench.sim_fidelity.workload import (
+from bench.simulator.sim_fidelity.measured import Answer, Outcome
+from bench.simulator.sim_fidelity.simulated import answers
+from bench.simulator.sim_fidelity.workload import (
     CHUNK_TOKENS,
     OWN_TOKENS,
     SHARED_CHUNKS,

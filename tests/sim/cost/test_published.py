@@ -2,7 +2,14 @@
 
 import pytest
 
-from bench.published_costs import FAMILIES, LENGTHS, Published, cost_files, errors, tokens_per_s
+from bench.simulator.published_costs import (
+    FAMILIES,
+    LENGTHS,
+    Published,
+    cost_files,
+    errors,
+    tokens_per_s,
+)
 from pando_sim.cost import load
 
 PUBLISHED = {name: one for family in FAMILIES for name, one in family.items()}

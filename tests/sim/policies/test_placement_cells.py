@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.placement_cells.cells import CELLS, SHARES, SMALL_CELLS, Cell, Trace
-from bench.placement_cells.loads import CHUNK_TOKENS, answer_s, demand, prompt_s
-from bench.placement_cells.results import Measures, Play, Results
-from bench.placement_cells.table import GOALS, tables
+from bench.simulator.placement_cells.cells import CELLS, SHARES, SMALL_CELLS, Cell, Trace
+from bench.simulator.placement_cells.loads import CHUNK_TOKENS, answer_s, demand, prompt_s
+from bench.simulator.placement_cells.results import Measures, Play, Results
+from bench.simulator.placement_cells.table import GOALS, tables
 from pando_sim.cost import load
 from pando_worker.scheduler.batches.context_cost import attended
 from tests.sim.fleet.world import request

@@ -4,11 +4,11 @@ from pathlib import Path
 
 from pytest import approx
 
-from bench.scaling_days.contenders import Contender, contenders
-from bench.scaling_days.front import against, front, hours_on, rivals
-from bench.scaling_days.loads import answers
-from bench.scaling_days.means import means
-from bench.scaling_days.runs import Result
+from bench.simulator.scaling_days.contenders import Contender, contenders
+from bench.simulator.scaling_days.front import against, front, hours_on, rivals
+from bench.simulator.scaling_days.loads import answers
+from bench.simulator.scaling_days.means import means
+from bench.simulator.scaling_days.runs import Result
 
 
 def result(

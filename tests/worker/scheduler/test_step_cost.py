@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bench.scheduler_loop import Case, Loop
+from bench.scheduler.scheduler_loop import Case, Loop
 
 BATCH, STEPS = 16, 32  # two pages of output for each request
 

@@ -1,0 +1,126 @@
+"""The engine on a GPU: how close its decodes and prefills are to the GPU's limits.
+
+Run: python -m bench.engine.gpu_engine --model llama-3-8b --json result.json
+No weights are downloaded: models have the shapes of well-known ones and random numbers. Memory
+bandwidth and the rate of a matrix product are measured first, in the same run. Shares refer to
+these; MFU refers to the peak in the device's data sheet. Every number is the median of some rounds,
+after one that warms up. `--parts` selects some parts, so that a run takes minutes. `--dry` runs
+everything with tiny shapes on a CPU: it shows that this script works; its numbers mean nothing.
+"""
+
+import gc
+import logging
+import tempfile
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+import torch
+
+from bench.engine.gpu import ceilings, parts, rival
+from bench.engine.gpu.engine import Engine
+from bench.engine.gpu.report import Report, markdown
+from bench.engine.gpu.shapes import DRY_SHAPES, SHAPES, Shape
+
+PARTS = ("decode", "prefill", "ttft", "busy", "transformers")
+
+
+@click.command(help=__doc__)
+@click.option("--model", type=click.Choice(list(SHAPES)), default="llama-3-8b")
+@click.option(
+    "--parts", "wanted", default=",".join(PARTS), help="some of them, separated by commas"
+)
+@click.option("--dry", is_flag=True, help="tiny shapes on the CPU")
+@click.option("--set", "options", multiple=True, help="a setting of the worker, name=value")
+@click.option("--peak-tflops", type=float, help="dense peak of a device that is not listed")
+@click.option("--json", "json_path", type=click.Path(path_type=Path), help="file for the result")
+def main(
+    model: str,
+    wanted: str,
+    dry: bool,
+    options: tuple[str, ...],
+    peak_tflops: float | None,
+    json_path: Path | None,
+) -> None:
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    chosen = [part.strip() for part in wanted.split(",")]
+    if unknown := set(chosen) - set(PARTS):
+        raise click.BadParameter(f"{', '.join(sorted(unknown))}; choose from {', '.join(PARTS)}")
+    if not dry and not torch.cuda.is_available():
+        raise click.ClickException("torch finds no GPU; --dry runs tiny shapes on the CPU")
+    shape = (DRY_SHAPES if dry else SHAPES)[model]
+    settings: dict[str, Any] = dict(option.split("=", 1) for option in options)
+    with tempfile.TemporaryDirectory() as directory:
+        shape.save(Path(directory))
+        peak = None if peak_tflops is None else 1e12 * peak_tflops
+        report = _measure(Path(directory), shape, chosen, dry, settings, peak)
+    click.echo(markdown(report))
+    if json_path is not None:
+        json_path.write_bytes(msgspec.json.format(msgspec.json.encode(report)))
+
+
+def _measure(
+    directory: Path,
+    shape: Shape,
+    chosen: list[str],
+    dry: bool,
+    options: dict[str, Any],
+    peak: float | None,
+) -> Report:
+    device = torch.device("cpu" if dry else "cuda:0")
+    dtype = torch.float32 if dry else torch.bfloat16
+    sizes = parts.DRY if dry else parts.LARGE
+    name = "CPU, dry run" if dry else torch.cuda.get_device_name(device)
+    peak = peak or ceilings.peak_of(name)
+    found = ceilings.measure(device, dtype, large=not dry, peak=peak)
+    torch.cuda.empty_cache()
+    engine = Engine(directory, device=device.type, **_settings(sizes, dry) | options)
+    report = Report(
+        model=shape.name,
+        device=name,
+        versions=_versions(),
+        path=type(engine.model.attention).__name__,
+        sizes=sizes,
+        ceilings=found,
+    )
+    if "decode" in chosen:
+        report.decode = parts.decode(engine, shape, sizes, found, dtype.itemsize)
+    if "prefill" in chosen:
+        report.prefill = parts.prefill(engine, shape, sizes, found)
+    if "ttft" in chosen:
+        report.first_tokens = parts.first_tokens(engine, shape, sizes)
+    if "busy" in chosen:
+        report.busy = parts.busy(engine, shape, sizes)
+    if "transformers" in chosen:
+        report.end_to_end = parts.end_to_end(engine, shape, sizes)
+    del engine  # frees its memory for the other one
+    gc.collect()
+    torch.cuda.empty_cache()
+    if "transformers" in chosen:
+        report.rival_attention = rival.attention()
+        report.rival = rival.end_to_end(directory, shape, sizes, device, dtype)
+    return report
+
+
+def _settings(sizes: parts.Sizes, dry: bool) -> dict[str, Any]:
+    if dry:
+        few = {"max_total_tokens": 4096, "chunked_prefill_size": 32, "threads": 1}
+        return few | {"cpu_kernels": "off"}  # torch's profiler does not see them
+    most = max(sizes.batches)
+    return {"chunked_prefill_size": 8192, "max_running_requests": most, "log_every_steps": 0}
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in ("torch", "flashinfer-python", "transformers"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "absent"
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,9 @@
+"""Measures a whole fleet, or any server, from outside.
+
+    serve.py       load on an OpenAI endpoint, and what its clients saw (docs/benchmarking.md)
+    start.py       from `pando up` to its ready line
+    fleet_cost.py  one worker alone, behind a router, and two of them
+    serving/       clients, workloads, arrivals and statistics of these
+
+Starts the parts as processes.
+"""

@@ -1,0 +1,12 @@
+"""Measures the router and what it asks Redis.
+
+    data_path.py        the data path beside that of peers: CPU, latency, streams
+    router_versions.py  the same of several checkouts, in turns
+    placement.py        Redis's CPU time and the answer's time of a placement
+    tree_memory.py      Redis's memory for each chunk of a tree
+    observability.py    CPU time of logs, traces and metrics
+    routing/            routers, replicas and loads of the first two
+    with_trace/         how a tree should be corrected, on a recorded trace
+
+Imports the router and `pando_fleet`.
+"""
