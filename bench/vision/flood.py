@@ -24,9 +24,9 @@ import click
 import numpy as np
 from PIL import Image
 
-from bench.cpu_engine import described
-from bench.serving.client import Client, Endpoint, Record
-from bench.serving.gguf_servers import pando_worker
+from bench.engine.cpu_engine import described
+from bench.fleet.serving.client import Client, Endpoint, Record
+from bench.fleet.serving.gguf_servers import pando_worker
 from bench.vision.models import IMAGE_TOKENS, write_models
 
 STREAMS_AFTER_S = 1.0  # of a flood

@@ -31,8 +31,8 @@ CHAT_TEMPLATE = (
 def write_models(folder: Path) -> tuple[Path, Path]:
     """The directories of the text model and of the one that sees.
 
-    The text part is the reference model of `bench.cpu_engine`, with the vocabulary of the model
-    that ships; the tower has the input of LLaVA 1.5 and is small.
+    The text part is the reference model of `bench.engine.cpu_engine`, with the vocabulary of the
+    model that ships; the tower has the input of LLaVA 1.5 and is small.
     """
     text_path, seeing_path = folder / "text", folder / "sees"
     tokenizer = AutoTokenizer.from_pretrained(SHIPPED)

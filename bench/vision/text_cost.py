@@ -12,10 +12,10 @@ from pathlib import Path
 
 import click
 
-from bench.cpu_engine import WORKLOADS, described
-from bench.engines import pando
-from bench.engines.contestant import Contestant, Outcome
-from bench.engines.report import timed
+from bench.engine.cpu_engine import WORKLOADS, described
+from bench.engine.engines import pando
+from bench.engine.engines.contestant import Contestant, Outcome
+from bench.engine.engines.report import timed
 from bench.vision.models import write_models
 
 BASELINE = "text"

@@ -70,7 +70,8 @@ def run_scheduler(
             scheduler = _load(settings, directory, sockets, sender)
             profile = _profile(settings.profile, sender)
             # A garbage collection that walks all objects of torch and transformers stops every
-            # stream for 133 ms (measured with bench/scheduler/scheduler_loop.py); these objects stay anyway.
+            # stream for 133 ms (measured with bench/scheduler/scheduler_loop.py); these objects
+            # stay anyway.
             gc.collect()
             gc.freeze()
             gc.enable()
