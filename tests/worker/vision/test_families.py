@@ -9,16 +9,26 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
+from pando_worker.batch import PixelValues
 from pando_worker.models.config import read_config
+from pando_worker.models.errors import BrokenCheckpoint
 from pando_worker.models.sight import blindness
+from pando_worker.models.transformers_backend.tower import VisionTower
+from pando_worker.runner.tower_trial import try_tower
 from pando_worker.server.images import Sight
 from pando_worker.server.protocol.chat import ChatMessage, messages_of
 from pando_worker.server.text.tokenizer import Tokenizer
+from pando_worker.vision.errors import ImageError
 from pando_worker.vision.processing import ImageProcessor, Place, Processed
+from pando_worker.vision.rows import RowProcessor
+from tests.examples import examples
 from tests.worker.vision.checkpoints import IMAGE, Seer
-from tests.worker.vision.families import save_gemma3, save_mistral3, save_pixtral
+from tests.worker.vision.families import save_gemma3, save_llava_next, save_mistral3, save_pixtral
 from tests.worker.vision.photographs import photograph
 
 NAMES = ("chelsea.png", "rocket.jpg", "page.png")
@@ -78,6 +88,45 @@ async def test_a_prompt_has_the_tokens_of_transformers(seer: Seer, names: tuple[
         expected[image.start + image.length - 1] == seer.image_token for image in filled.images
     )
     tokenizer.close()
+
+
+@pytest.fixture(scope="module")
+def tower(seer: Seer) -> VisionTower:
+    return VisionTower(read_config(seer.path), torch.float32, torch.device("cpu"))
+
+
+SIDE = st.integers(1, 90) | st.integers(1, 2000)
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(width=SIDE, height=SIDE)
+@example(width=1, height=1)
+@example(width=1, height=500)
+@example(width=2000, height=7)
+def test_an_image_of_any_size_has_as_many_embeddings_as_tokens(
+    seer: Seer, tower: VisionTower, width: int, height: int
+) -> None:
+    """Or is refused: what the tower cannot take would end the engine."""
+    try:
+        one = seer.ours.process(Image.new("RGB", (width, height), (10, 200, 30)))
+    except ImageError:
+        assert type(seer.processor) is RowProcessor, "for images of one token or of extreme shape"
+        return
+    tokens = one.token_ids.count(seer.image_token)
+    (found,) = tower.encode([PixelValues(one.digest, tokens, one.arrays)])
+    assert len(found) == tokens
+    assert found.isfinite().all()
+
+
+def test_a_processor_that_does_not_fit_the_tower_is_refused(tmp_path: Path) -> None:
+    """While the model loads."""
+    file = save_llava_next(tmp_path) / "processor_config.json"
+    config = read_config(tmp_path)
+    tower = VisionTower(config, torch.float32, torch.device("cpu"))
+    try_tower(tower, config)
+    file.write_text(file.read_text().replace('"patch_size": 14', '"patch_size": 7'))
+    with pytest.raises(BrokenCheckpoint, match="does not fit its vision part"):
+        try_tower(tower, config)
 
 
 def test_images_of_equal_size_have_other_digests(seer: Seer) -> None:

@@ -5,6 +5,7 @@ Read in this order:
     loading.py       loads both
     kv/              the pool's size on the device and in host memory
     image_embeddings.py  embeddings of images, from the vision tower
+    tower_trial.py       whether the model's image processor fits that tower
     sampling/        turns logits into tokens
     cpu/             chooses kernels or torch on a CPU
     cuda/            chooses flashinfer or torch on a GPU; CUDA graphs

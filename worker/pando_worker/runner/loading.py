@@ -136,8 +136,11 @@ def _tower(
     if settings.load_format == "dummy":
         raise UnsupportedModel("load_format 'dummy' is not for models that see")
     from pando_worker.models.transformers_backend.tower import VisionTower
+    from pando_worker.runner.tower_trial import try_tower
 
-    return VisionTower(config, dtype, device)
+    tower = VisionTower(config, dtype, device)
+    try_tower(tower, config)
+    return tower
 
 
 def _context_length(settings: WorkerSettings, config: ModelConfig) -> int:

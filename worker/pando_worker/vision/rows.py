@@ -51,5 +51,7 @@ class RowProcessor:
         return {**self.tokenizer([prompt], **options), **found}
 
     def _rows(self, height: int, width: int) -> str:
-        row = self.image_token * (width // self._side)
-        return self._break.join([row] * (height // self._side)) + self._end
+        rows, columns = height // self._side, width // self._side
+        if rows * columns == 1:  # transformers' tower takes its embedding for many
+            raise ValueError(f"it has no more than {self._side} x {self._side} pixels")
+        return self._break.join([self.image_token * columns] * rows) + self._end
