@@ -48,8 +48,8 @@ def terms(candidate: Candidate) -> str:
     return (
         f"waits {c.wait_s:.4f} s for prefills and {c.kv_wait_s:.4f} s for KV space"
         f" ({c.pinned_tokens} of {c.capacity_tokens} tokens pinned), computes {c.work_s:.4f} s"
-        f" ({c.matched_tokens} tokens cached) while {c.queue:.0f} requests wait there and"
-        f" {c.coming:.1f} more are expected, costs a busy pool {c.pool_s:.4f} s, and evicts tokens"
+        f" ({c.matched_tokens} tokens cached) with {c.queue:.0f} waiting there and"
+        f" {c.coming:.1f} more expected, costs a busy pool {c.pool_s:.4f} s, and evicts tokens"
         f" that cost {c.evict_s:.4f} s if they are needed again"
     )
 

@@ -10,7 +10,8 @@ const format = {
   share: (n) => (n === null ? "–" : `${(100 * n).toFixed(n > 0 && n < 0.1 ? 1 : 0)} %`),
   seconds(n) {
     if (n === null) return "–";
-    return n && n < 1 ? `${+(1000 * n).toPrecision(3)} ms` : `${+n.toPrecision(3)} s`;
+    if (n < 5e-7) return "0 s"; // what is left of a sum of differences
+    return n < 1 ? `${+(1000 * n).toPrecision(3)} ms` : `${+n.toPrecision(3)} s`;
   },
   ago: (s) => (s < 1 ? "now" : s < 90 ? `${Math.round(s)} s ago` : `${+(s / 60).toFixed(1)} min ago`),
 };

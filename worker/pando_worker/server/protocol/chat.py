@@ -66,7 +66,7 @@ class ChatMessage(BaseModel):
                     )  # fmt: skip
                 case _:
                     raise PydanticCustomError(
-                        "content", "must be a string or a list of {{type: 'text', text: ...}} parts"
+                        "content", "must be a string or a list of {type: 'text', text: ...} parts"
                     )
         return "\n".join(texts) if len(texts) == len(value) else value
 
