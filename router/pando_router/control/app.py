@@ -1,7 +1,7 @@
 """Health, metrics, the fleet, models and explanations: all endpoints but the data path."""
 
 from collections.abc import Callable, Collection, Iterable
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import version
 from time import time
 from typing import Any, Literal
@@ -142,7 +142,7 @@ def create_control(
 
     @app.get("/openapi.json", include_in_schema=False)
     async def openapi() -> dict[str, Any]:
-        return description.now
+        return description.now()
 
     @app.exception_handler(ApiError)
     async def api_error(_: Request, error: ApiError) -> Response:
@@ -162,7 +162,8 @@ def create_control(
             headers = {"allow": ", ".join(_methods(app, request))}
         return await api_error(request, ApiError(error.status_code, message, headers=headers))
 
-    description = live.derived(partial(describe, app))
+    # Made when it is first requested, as it would be a third of a router's start.
+    description = live.derived(lambda now: cache(partial(describe, app, now)))
     return app
 
 
