@@ -12,6 +12,9 @@ from transformers import (
     Gemma3ForConditionalGeneration,
     Gemma3Processor,
     Gemma3TextConfig,
+    Idefics3Config,
+    Idefics3ForConditionalGeneration,
+    Idefics3Processor,
     InternVLConfig,
     InternVLForConditionalGeneration,
     InternVLProcessor,
@@ -36,6 +39,7 @@ from transformers import (
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
 from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
+from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 from transformers.models.llava_next.image_processing_pil_llava_next import (
     LlavaNextImageProcessorPil,
 )
@@ -286,6 +290,35 @@ def save_internvl(path: Path) -> Path:
     return _save(path, InternVLForConditionalGeneration(config), processor)
 
 
+def save_idefics3(path: Path) -> Path:
+    """Idefics3 and SmolVLM: rows and columns of tiles and a view of the whole, each named by marks
+    and in lines of their own."""
+    tiles = [f"<row_{row}_col_{column}>" for row in range(1, 7) for column in range(1, 7)]
+    marks = ["<fake_token_around_image>", IMAGE, "<end_of_utterance>", "<global-img>", *tiles]
+    tokenizer = _tokenizer(*marks)
+    processor = Idefics3Processor(
+        Idefics3ImageProcessorPil(
+            size={"longest_edge": 56}, max_image_size={"longest_edge": 28}, do_image_splitting=True
+        ),
+        tokenizer,
+        image_seq_len=4,
+        chat_template=CHAT_TEMPLATE,
+    )
+    config = Idefics3Config(
+        vision_config={
+            "hidden_size": 32,
+            "intermediate_size": 48,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "image_size": 28,
+            "patch_size": 7,
+        },
+        text_config=LlamaConfig(vocab_size=len(tokenizer), num_hidden_layers=2, **_DECODER),
+        image_token_id=processor.image_token_id,
+    )
+    return _save(path, Idefics3ForConditionalGeneration(config), processor)
+
+
 FAMILIES: dict[str, Callable[[Path], Path]] = {
     "llava": save_llava,
     "gemma3": save_gemma3,
@@ -294,6 +327,7 @@ FAMILIES: dict[str, Callable[[Path], Path]] = {
     "llava-next": save_llava_next,
     "llava-onevision": save_llava_onevision,
     "internvl": save_internvl,
+    "idefics3": save_idefics3,
 }
 
 

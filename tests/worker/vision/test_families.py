@@ -1,5 +1,6 @@
 """What each family's processor makes of photographs, and where it stands in a prompt."""
 
+import json
 import sys
 from dataclasses import dataclass
 from importlib import import_module
@@ -13,11 +14,14 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from transformers import CONFIG_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 
 from pando_worker.batch import PixelValues
 from pando_worker.models.config import read_config
-from pando_worker.models.errors import BrokenCheckpoint
+from pando_worker.models.errors import BrokenCheckpoint, UnsupportedModel
 from pando_worker.models.sight import blindness
+from pando_worker.models.text_part import WITH_IMAGES
 from pando_worker.models.transformers_backend.tower import VisionTower
 from pando_worker.runner.tower_trial import try_tower
 from pando_worker.server.images import Sight
@@ -178,3 +182,22 @@ def test_where_images_cannot_be_seen_a_model_reads_text(tmp_path: Path) -> None:
     assert "no processor_config.json" in str(
         blindness(config, device="cpu", attention_backend="auto")
     )
+
+
+def test_other_models_with_parts_for_images_are_refused_by_name(tmp_path: Path) -> None:
+    """All that transformers knows, with their default configs."""
+    refused = 0
+    for kind, names in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.items():
+        architecture = names if isinstance(names, str) else names[0]
+        try:
+            fields = CONFIG_MAPPING[kind]().to_dict()
+            text = json.dumps(fields | {"architectures": [architecture]}, allow_nan=False)
+        except (TypeError, ValueError):  # no config without arguments, or not one for a file
+            continue
+        if architecture in WITH_IMAGES or "text_config" not in fields:
+            continue
+        (tmp_path / "config.json").write_text(text)
+        with pytest.raises(UnsupportedModel, match=f"{architecture}.* parts for more than text"):
+            read_config(tmp_path)
+        refused += 1
+    assert refused > 30

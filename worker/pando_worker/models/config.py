@@ -14,7 +14,7 @@ from pando_worker.models.base_model import saved_as_base, with_head
 from pando_worker.models.errors import BrokenCheckpoint, UnsupportedModel
 from pando_worker.models.registry import FAMILIES
 from pando_worker.models.rope import Count, mrope_fields, rope_fields
-from pando_worker.models.text_part import image_token, text_fields, whole_image_tokens
+from pando_worker.models.text_part import WITH_IMAGES, image_token, text_fields, whole_image_tokens
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -78,10 +78,10 @@ def read_config(model_dir: Path, impl: ModelImpl = "auto") -> ModelConfig:
         raw = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
         whole = {key: value for key, value in raw.items() if value is not None}
         raw = text_fields(whole)
-        if "vocab_size" not in raw and "text_config" in raw:
+        if raw is whole and "text_config" in raw:
             raise UnsupportedModel(
-                f"{path} ({raw.get('architectures')}) has parts for more than text, which are not"
-                " supported"
+                f"{path} has architectures {raw.get('architectures')}, which have parts for more"
+                f" than text; of such, these are supported: {', '.join(WITH_IMAGES)}"
             )
         given = msgspec.convert(raw, _Given)
     except msgspec.ValidationError as error:

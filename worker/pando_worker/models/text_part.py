@@ -36,6 +36,7 @@ _WHOLES = {
         image_token=262_144,
         whole_image_tokens=("mm_tokens_per_image", 256),
     ),
+    "Idefics3ForConditionalGeneration": _Whole(decoders=_LLAMA, image_token=128_257),
     "InternVLForConditionalGeneration": _Whole(decoders=_QWEN | _LLAMA, image_token=151_667),
     "LlavaForConditionalGeneration": _Whole(decoders=_LLAMA | _MISTRAL | _QWEN, image_token=32_000),
     "LlavaNextForConditionalGeneration": _Whole(
@@ -56,6 +57,9 @@ _WHOLES = {
         decoders={"qwen3_vl_moe_text": "Qwen3VLMoeForConditionalGeneration"}, image_token=151_655
     ),
 }
+
+WITH_IMAGES = tuple(_WHOLES)
+"""The architectures with a vision part that are served."""
 
 _QWEN2_VL = {
     "vocab_size": 152_064,
@@ -158,10 +162,12 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 }
 
 _TIED_BY_TEXT = "LlavaOnevisionForConditionalGeneration"
-_PREFIXES = ("language_model.model.", "model.language_model.")
+_PREFIXES = ("language_model.model.", "model.language_model.", "model.text_model.")
 _OTHER_PARTS = (
     "image_newline",
+    "model.connector.",
     "model.image_newline",
+    "model.vision_model.",
     "visual.",
     "model.visual.",
     "vision_tower.",

@@ -19,7 +19,7 @@ from pando_worker.batch import PixelValues
 from pando_worker.models.config import ModelConfig
 from pando_worker.models.errors import BrokenCheckpoint, UnsupportedModel, mismatch
 
-_DECODER = ("model.language_model.", "model.layers.", "lm_head.")
+_DECODER = ("model.language_model.", "model.text_model.", "model.layers.", "lm_head.")
 _SCALES = (".weight_scale", ".weight_scale_inv")  # beside a quantized weight
 
 
@@ -128,6 +128,7 @@ def _loaded(config: ModelConfig, dtype: torch.dtype) -> Any:
             f"the vision part of {model_dir} is quantized ({quantized[0]}), which is not read; use"
             " a checkpoint with a quantized language model alone"
         )
-    model.model.language_model = nn.Identity()
+    name = "text_model" if hasattr(model.model, "text_model") else "language_model"
+    setattr(model.model, name, nn.Identity())
     model.lm_head = nn.Identity()
     return model.eval().requires_grad_(False)
