@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from pando_worker.messages import LogprobsWanted, SamplingParams
 from tests.examples import examples
+from tests.worker.scheduler.grammars import GrammarsForTests
 from tests.worker.scheduler.world import World
 from tests.worker.vision.checkpoints import Seer
 from tests.worker.vision.engines import PAGE_SIZE, Worlds, engines_with
@@ -216,3 +217,33 @@ def test_a_model_that_reads_text_only_refuses_images(asked: dict[str, Asked]) ->
     asked["one"].send(world, "one", COUNT)
     assert world.rejected["one"].status == 400
     assert "reads text only" in world.rejected["one"].message
+
+
+def test_forced_tokens_of_a_grammar_follow_the_picture(
+    worlds: Worlds, asked: dict[str, Asked]
+) -> None:
+    """Jump-forward: they run like a chunk of a prompt."""
+    grammars, one = GrammarsForTests(), asked["one"]
+    grammars.vocab_size = one.seer.model.config.get_text_config().vocab_size
+    world = worlds(grammars=grammars)
+    one.send(world, "forced", 12, grammar="3:20 21 22 23 24 …")
+    world.run()
+    assert world.tokens["forced"][3:8] == [20, 21, 22, 23, 24]
+    output: list[int] = []
+    for place, token in enumerate(world.tokens["forced"]):
+        if place not in range(3, 8):
+            logits = one.seer.logits(one.text, one.pictures, output)[-1]
+            assert token == int(logits.argmax())
+        output.append(token)
+
+
+def test_kernels_compute_the_same(seer: Seer, asked: dict[str, Asked]) -> None:
+    """Those for a CPU, which read the pool's pages."""
+    with engines_with(seer, cpu_kernels="on") as worlds:
+        world = worlds(chunked_prefill_size=12)
+        for name in NAMES:
+            asked[name].send(world, name, COUNT)
+        world.run()
+        assert any(batch.images for batch in world.batches)
+    for name in NAMES:
+        assert world.tokens[name] == asked[name].greedy(COUNT), name

@@ -1,6 +1,7 @@
 """What each family's processor makes of photographs, and where it stands in a prompt."""
 
 import json
+import shutil
 import sys
 from dataclasses import dataclass
 from importlib import import_module
@@ -14,6 +15,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from safetensors.torch import load_file, save_file
 from transformers import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 
@@ -32,8 +34,10 @@ from pando_worker.vision.processing import ImageProcessor, Place, Processed
 from pando_worker.vision.rows import RowProcessor
 from tests.examples import examples
 from tests.worker.vision.checkpoints import IMAGE, Seer
+from tests.worker.vision.engines import engines_with
 from tests.worker.vision.families import save_gemma3, save_llava_next, save_mistral3, save_pixtral
 from tests.worker.vision.photographs import photograph
+from tests.worker.vision.prompts import Asked, text_with
 
 NAMES = ("chelsea.png", "rocket.jpg", "page.png")
 
@@ -201,3 +205,34 @@ def test_other_models_with_parts_for_images_are_refused_by_name(tmp_path: Path) 
             read_config(tmp_path)
         refused += 1
     assert refused > 30
+
+
+_FIRST_NAMES = {
+    "model.language_model.": "language_model.model.",
+    "lm_head.": "language_model.lm_head.",
+    "model.vision_tower.": "vision_tower.",
+    "model.multi_modal_projector.": "multi_modal_projector.",
+    "model.image_newline": "image_newline",
+}
+
+
+def test_tensors_with_their_first_names_are_found(seer: Seer, tmp_path: Path) -> None:
+    """Those of published files, which transformers has renamed since; Idefics3's are the same."""
+    shutil.copytree(seer.path, tmp_path, dirs_exist_ok=True)
+    file = tmp_path / "model.safetensors"
+    tensors = load_file(file)
+    renamed = {}
+    for name, tensor in tensors.items():
+        first = next((old for old in _FIRST_NAMES if name.startswith(old)), "")
+        renamed[_FIRST_NAMES.get(first, "") + name.removeprefix(first)] = tensor
+    if type(seer.model).__name__.startswith("Idefics3"):
+        renamed = tensors
+    else:
+        assert any(name.startswith("vision_tower.") for name in renamed)
+    save_file(renamed, file, metadata={"format": "pt"})
+    asked = Asked(Seer(tmp_path), text_with("the ", " fox"), ("chelsea.png",))
+    with engines_with(asked.seer) as worlds:
+        world = worlds()
+        asked.send(world, "one", 5)
+        world.run()
+    assert world.tokens["one"] == seer.greedy(asked.text, asked.pictures, 5)
