@@ -41,6 +41,7 @@ class Phase:
     sent: int  # requests of the flood
     done: int  # of these, answered
     flood_tokens: int  # of their prompts
+    answer_s: float  # the median time to their answers
 
 
 @click.command(help=__doc__)
@@ -87,7 +88,8 @@ def main(
             f" | {1e3 * max(one.worst_s for one in mine):.0f}"
             f" | {_ratio(measured, name, 'alone'):.2f} | {_ratio(measured, name, 'text'):.2f}"
             f" | {sum(one.done for one in mine)} of {sum(one.sent for one in mine)},"
-            f" {sum(one.flood_tokens for one in mine)} tokens |"
+            f" {sum(one.flood_tokens for one in mine)} tokens,"
+            f" in {statistics.median(one.answer_s for one in mine):.1f} s |"
         )
     click.echo(f"\n{described(threads)}; medians of {rounds} rounds")
 
@@ -156,6 +158,7 @@ async def _phase(
         sent=len(floods),
         done=sum(record.error is None for record in floods),
         flood_tokens=sum(record.prompt_tokens for record in floods),
+        answer_s=statistics.median([record.end_to_end for record in floods] or [0.0]),
     )
 
 

@@ -43,7 +43,7 @@ class Flight:
 
         Args:
             prompt_bytes: the size of the canonical prompt, which converts a replica's cache report
-                from tokens to chunks; 0 if the prompt has tokens without text, as of images.
+                from tokens to chunks; 0 if it does not stand for the prompt's tokens.
         """
         self.route = route
         self._flights = flights

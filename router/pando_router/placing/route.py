@@ -7,7 +7,7 @@ from pando_router.api_keys.tenant import OPEN, Tenant
 from pando_router.fleet_view.models import Models
 from pando_router.fleet_view.snapshot import Target
 from pando_router.placing.steering import UNSTEERED, Steering
-from pando_router.requests.request import Request
+from pando_router.requests.request import KEPT_BYTES, Request
 
 
 class Prompt(msgspec.Struct, frozen=True):
@@ -49,4 +49,6 @@ def resolve(
     if request.images and first.image_rule is not None:
         request = request.with_image_tokens(first.image_rule)
     keys = request.keys(first.model, first.adapter, tenant.salt)
-    return Prompt(request.with_cut_prefix(), served.targets, keys, steering, served.rename, tenant)
+    if len(request.prefix) > KEPT_BYTES:
+        request = request.with_cut_prefix()
+    return Prompt(request, served.targets, keys, steering, served.rename, tenant)

@@ -55,10 +55,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     def with_cut_prefix(self) -> "Request":
         """The request once its keys are made: of a long prefix with its beginning only, so that a
         text does not take its size twice while it is answered."""
-        if len(self.prefix) <= KEPT_BYTES:
-            return self
-        cut = len(self.prefix) - KEPT_BYTES
-        return replace(self, prefix=self.prefix[:KEPT_BYTES], cut_bytes=cut)
+        cut = max(0, len(self.prefix) - KEPT_BYTES)
+        return replace(self, prefix=self.prefix[:KEPT_BYTES], cut_bytes=self.cut_bytes + cut)
 
     def keys(self, model: str, adapter: str = "", salt: str = "") -> bytes:
         """The packed keys of the prompt's full chunks (`chunk_keys`); `salt` is the tenant's."""

@@ -324,4 +324,4 @@ def test_a_placed_request_keeps_the_beginning_of_a_long_prompt_and_its_size() ->
     assert request.prefix.startswith(placed.prefix)
     assert placed.prompt_bytes == request.prompt_bytes == 600_000
     assert placed.prompt_tokens(4.0) == request.prompt_tokens(4.0) == 150_000
-    assert placed.with_cut_prefix() is placed
+    assert placed.with_cut_prefix() == placed

@@ -180,16 +180,25 @@ def test_gemma_3_has_the_tokens_around_an_image_too() -> None:
     assert rule.tokens_of(Size(600, 400)) == pytest.approx(found["input_ids"].shape[1], abs=2)
 
 
-def test_what_the_worker_reads_has_as_many_tokens_as_its_rule_says(
-    llava: Seer, tmp_path: Path
+def test_what_the_worker_reads_has_as_many_tokens_as_its_rule_says(seer: Seer) -> None:
+    """Of each family; text around an image is tokenized with the prompt's own."""
+    rule = sent(seer.ours.rule)
+    around = bool(seer.ours.place.before) + bool(seer.ours.place.after)
+    for name in ("coffee.png", "rocket.jpg", "page.png"):
+        image = photograph(name)
+        read = seer.ours.process(image)
+        assert len(read.token_ids) + around == rule.tokens_of(Size(*image.size))
+
+
+def test_what_the_worker_reads_in_patches_has_as_many_tokens_as_its_rule_says(
+    tmp_path: Path,
 ) -> None:
-    qwen = QwenSeer(save_qwen(tmp_path, "qwen2-vl"))
-    for processor in (llava.ours, ImageProcessor(qwen.processor, qwen.processor.image_token_id)):
-        rule = sent(processor.rule)
-        for name in ("coffee.png", "rocket.jpg"):
-            image = photograph(name)
-            read = processor.process(image)
-            assert len(read.token_ids) == rule.tokens_of(Size(*image.size))
+    found = QwenSeer(save_qwen(tmp_path, "qwen2-vl")).processor
+    processor = ImageProcessor(found, found.image_token_id)
+    rule = sent(processor.rule)
+    for name in ("coffee.png", "rocket.jpg"):
+        image = photograph(name)
+        assert len(processor.process(image).token_ids) == rule.tokens_of(Size(*image.size))
 
 
 def test_detail_low_has_fewer_tokens_where_the_worker_makes_images_smaller() -> None:

@@ -10,6 +10,7 @@ import hashlib
 import os
 import signal
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,6 @@ Array = NDArray[np.float32] | NDArray[np.int64] | NDArray[np.bool_]
 LOW = 512 * 512
 """Pixels of an image with `detail` low, as in OpenAI's API."""
 
-_NICENESS = 15  # large images shall not take the cores of the engine, where all are in use
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _OF_TEXT = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids")
 
@@ -168,9 +168,12 @@ def load(model_dir: Path, image_token: int) -> None:
         Exception: whatever transformers raises for a processor that it cannot load.
     """
     global _processor
-    os.nice(_NICENESS)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's: the parent drains first
     if sys.platform == "linux":
+        # Large images take the cores that the engine leaves idle. A high niceness does not suffice:
+        # an engine's thread that wakes would still wait for the end of the other's slice.
+        with suppress(PermissionError):  # of a sandbox, in which streams are slower then
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     _processor = ImageProcessor(make_processor(model_dir), image_token)
 
