@@ -9,6 +9,8 @@ it to the sizes in images' headers. The kinds are those of transformers' process
             each row: Pixtral, Mistral Small 3
     tiles   cut into up to a number of tiles in the grid that fits its shape best, with a view of
             the whole: InternVL
+    split   scaled to a longest edge, and cut into tiles with marks between them, with a view of the
+            whole: Idefics3
     canvas  laid upon the best of some canvases of tiles, without the empty margins, with a token at
             the end of each row and a view of the whole: LLaVA-NeXT, LLaVA-OneVision
 """
@@ -38,13 +40,13 @@ class ImageRule:
     """
     Attributes:
         kind: one of `KINDS`; a newer worker may report another one, which gives no tokens
-        tokens: of any image (fixed), or of each tile (tiles, canvas)
+        tokens: of any image (fixed), or of each tile (tiles, split, canvas)
         around: tokens beside these, such as those that begin and end an image
         cell: the width and height in pixels that become one token (grid, rows)
-        tile: the width and height of a tile in pixels (tiles, canvas)
+        tile: the width and height of a tile in pixels (tiles, split, canvas)
         min_pixels, max_pixels: bounds of the area after scaling (grid)
         low_pixels: upper bound of the area if the client wants little `detail` (grid); 0: the same
-        longest_edge: in pixels, after scaling (rows)
+        longest_edge: in pixels, after scaling (rows, split)
         min_tiles, max_tiles: bounds of their number (tiles); of canvas only the upper one, in
             whose area a larger image is scaled down; 0: any number
         canvases: heights and widths in pixels (canvas)
@@ -130,6 +132,23 @@ def _grids(fewest: int, most: int) -> list[tuple[int, int]]:
     return sorted(enough, key=lambda grid: grid[0] * grid[1])
 
 
+def _split(rule: ImageRule, size: Size) -> int:
+    """As transformers' Idefics3ImageProcessor: small images become larger, too."""
+    shape = size.width / size.height
+    if shape >= 1:
+        width, height = rule.longest_edge, _even(rule.longest_edge / shape)
+    else:
+        width, height = _even(rule.longest_edge * shape), rule.longest_edge
+    columns, rows = -(-width // rule.tile), -(-height // rule.tile)
+    if columns * rows == 1 or rule.max_tiles == 1:
+        return rule.tokens
+    return rule.tokens + rows * (columns * (rule.tokens + 2) + 1)
+
+
+def _even(side: float) -> int:
+    return max(1, int(side) + int(side) % 2)
+
+
 def _canvas(rule: ImageRule, size: Size) -> int:
     """As `_get_number_of_features` of transformers' LlavaNextProcessor and, with `max_tiles`, of
     LlavaOnevisionProcessor."""
@@ -167,5 +186,6 @@ KINDS: dict[str, Callable[[ImageRule, Size], int]] = {
     "grid": _grid,
     "rows": _rows,
     "tiles": _tiles,
+    "split": _split,
     "canvas": _canvas,
 }

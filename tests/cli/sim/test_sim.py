@@ -183,7 +183,10 @@ def test_a_trace_with_images_is_played_with_their_tokens(tmp_path: Path) -> None
     [
         ("576", "image_rule is not a rule"),
         ('{"kind": "fixed", "tokens": -1}', "image_rule is not a rule"),
-        ('{"kind": "spiral", "tokens": 576}', "its kinds are fixed, grid, rows, tiles, canvas"),
+        (
+            '{"kind": "spiral", "tokens": 576}',
+            "kinds are fixed, grid, rows, tiles, split, canvas",
+        ),
         ('{"kind": "grid"}', "gives an image no tokens"),
     ],
 )

@@ -39,7 +39,7 @@ def test_tokens_of_all_images_together_are_bounded() -> None:
 
 
 @given(
-    st.sampled_from(["fixed", "grid", "rows", "tiles", "canvas", "of a newer release"]),
+    st.sampled_from(["fixed", "grid", "rows", "tiles", "split", "canvas", "of a newer release"]),
     st.integers(0, 100),
     SIZES,
 )

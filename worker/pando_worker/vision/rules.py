@@ -62,6 +62,17 @@ def _internvl(processor: Any, images: Any) -> ImageRule:
     )
 
 
+def _idefics3(processor: Any, images: Any) -> ImageRule:
+    return ImageRule(
+        kind="split",
+        tokens=processor.image_seq_len,
+        around=3,
+        tile=images.max_image_size["longest_edge"],
+        longest_edge=images.size["longest_edge"],
+        max_tiles=0 if images.do_image_splitting else 1,
+    )
+
+
 def _llava_next(processor: Any, images: Any) -> ImageRule:
     tile = images.crop_size["height"]
     return _canvas(processor, images, tile, (tile // processor.patch_size) ** 2)
@@ -96,6 +107,7 @@ RULES: dict[str, Callable[[Any, Any], ImageRule]] = {
     "PatchProcessor": _patches,
     "RowProcessor": _pixtral,
     "InternVLProcessor": _internvl,
+    "Idefics3Processor": _idefics3,
     "LlavaNextProcessor": _llava_next,
     "LlavaOnevisionProcessor": _llava_onevision,
 }
