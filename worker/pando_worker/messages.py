@@ -47,9 +47,10 @@ class ImageArray(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PromptImage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An image of a prompt, as the model's processor made it."""
+    """An image of a prompt, as the model's processor made it; or a frame of a video, which a vision
+    tower sees alone: two pictures of it, for the models that are served."""
 
-    digest: bytes  # of its arrays: equal images have equal ones
+    digest: bytes  # of its arrays and its time: equal images have equal ones
     # Its first token in the prompt. There, and wherever it comes again within `length`, `input_ids`
     # has the model's image token, which stands for an embedding; between these are marks, such as
     # the ends of rows.
@@ -59,6 +60,9 @@ class PromptImage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     # Frames, rows and columns of its tokens, for a model that gives them positions in these three
     # dimensions; their product is `length`.
     grid: tuple[int, int, int] | None = None
+    time: int = 0  # added to its positions of time
+    # Whether the next image has its positions, but for the time: it is the video's next frame.
+    is_continued: bool = False
 
     @property
     def num_bytes(self) -> int:

@@ -240,10 +240,19 @@ class WorkerSettings(BaseSettings):
     max_image_bytes: Annotated[
         int, Field(ge=1, description="largest image as it is sent, in bytes")
     ] = 20 * 1024 * 1024
-    max_image_pixels: Annotated[int, Field(ge=1, description="largest image, in pixels")] = (
-        32 * 1024 * 1024
+    max_image_pixels: Annotated[
+        int, Field(ge=1, description="largest image, or frame of a video, in pixels")
+    ] = 32 * 1024 * 1024
+    max_images: Annotated[int, Field(ge=0, description="most images and videos in a request")] = 8
+    max_video_bytes: Annotated[
+        int, Field(ge=1, description="largest video as it is sent, in bytes")
+    ] = 40 * 1024 * 1024
+    max_video_seconds: Annotated[float, Field(gt=0, description="longest video, in seconds")] = (
+        600.0
     )
-    max_images: Annotated[int, Field(ge=0, description="most images in a request")] = 8
+    max_video_frames: Annotated[
+        int, Field(ge=2, description="most frames of a video that the model sees")
+    ] = 768
     image_tokens_per_step: Annotated[
         int,
         Field(

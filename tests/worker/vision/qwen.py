@@ -1,5 +1,6 @@
 """Tiny models of Qwen's families that see, with random weights, as transformers runs them."""
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,6 +29,7 @@ from tests.worker.server.text.tokenizers_for_tests import SPECIAL, byte_level
 from tests.worker.vision.checkpoints import Seer
 
 IMAGE = "<|image_pad|>"
+VIDEO = "<|video_pad|>"
 PATCH, MERGED = 4, 2
 MOST_TOKENS = 26  # of an image
 
@@ -36,7 +38,9 @@ CHAT_TEMPLATE = (
     "{% if message['content'] is string %}{{ message['content'] }}{% else %}"
     "{% for part in message['content'] %}"
     "{% if part['type'] == 'image' or 'image_url' in part %}"
-    "<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ part['text'] }}{% endif %}"
+    "<|vision_start|><|image_pad|><|vision_end|>"
+    "{% elif part['type'] == 'video' %}<|vision_start|><|video_pad|><|vision_end|>"
+    "{% else %}{{ part['text'] }}{% endif %}"
     "{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
@@ -131,12 +135,17 @@ def save_qwen(path: Path, family: str, *, seed: int = 0, **text: Any) -> Path:
         size={"shortest_edge": 4 * token, "longest_edge": MOST_TOKENS * token},
     )
     fast = save_processor(path, images)
+    # Bounds of a picture, or of all pictures together.
+    most = 160 if family.startswith("qwen3") else MOST_TOKENS
+    size = {"shortest_edge": 4 * token, "longest_edge": most * token}
+    videos = {"patch_size": PATCH, "merge_size": MERGED, "size": size}
+    (path / "video_preprocessor_config.json").write_text(json.dumps(videos))
     image_token = fast.convert_tokens_to_ids(IMAGE)
     torch.manual_seed(seed)
     model = FAMILIES[family](
         {**_TEXT, "vocab_size": len(fast), **text},
         image_token_id=image_token,
-        video_token_id=len(fast),
+        video_token_id=fast.convert_tokens_to_ids(VIDEO),
         tie_word_embeddings=text.get("tie_word_embeddings", False),
     )
     with torch.no_grad():
@@ -144,8 +153,9 @@ def save_qwen(path: Path, family: str, *, seed: int = 0, **text: Any) -> Path:
             # Biases start as zeros and norms as ones: make all of them count.
             offset = 1.0 if (parameter == 1).all() else 0.0
             parameter.normal_(std=0.25).add_(offset)
-        # No output has the image token, or one that ends it.
-        model.lm_head.weight[[image_token, *range(len(SPECIAL))]] = 0
+        # No output has the tokens of images and videos, or one that ends it.
+        marks = [image_token, model.config.video_token_id]
+        model.lm_head.weight[[*marks, *range(len(SPECIAL))]] = 0
     model.save_pretrained(path)
     _write_as_published(path / "model.safetensors")
     return path
@@ -165,8 +175,16 @@ def save_processor(path: Path, images: Any, **tokens: str) -> PreTrainedTokenize
     Args:
         tokens: special ones by their names
     """
+    fast = tokenizer_with(**tokens)
+    fast.save_pretrained(path)
+    images.save_pretrained(path)
+    return fast
+
+
+def tokenizer_with(**tokens: str) -> PreTrainedTokenizerFast:
+    """Arguments as in `save_processor`."""
     tokenizer = byte_level()
-    names = ["<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", IMAGE]
+    names = ["<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", IMAGE, VIDEO]
     tokenizer.add_special_tokens([*names, *tokens.values()])
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
@@ -175,8 +193,6 @@ def save_processor(path: Path, images: Any, **tokens: str) -> PreTrainedTokenize
         extra_special_tokens=tokens,
     )
     fast.chat_template = CHAT_TEMPLATE
-    fast.save_pretrained(path)
-    images.save_pretrained(path)
     return fast
 
 

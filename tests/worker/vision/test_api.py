@@ -168,11 +168,16 @@ def large() -> dict[str, Any]:
         ),
         (
             [{"type": "video_url", "video_url": {"url": "data:"}}],
+            "messages[0].content[0].video_url",
+            "is a video, but 'llava' reads text and images only",
+        ),
+        (
+            [{"type": "input_audio", "input_audio": {"data": ""}}],
             "messages[0].content",
-            "part of type 'video_url'; this worker reads text and images",
+            "part of type 'input_audio'; this worker reads text, images and videos",
         ),
     ],
-    ids=["no image", "large", "host", "many", "image token", "no URL", "detail", "video"],
+    ids=["no image", "large", "host", "many", "image token", "no URL", "detail", "video", "audio"],
 )
 async def test_what_cannot_be_seen_is_refused(
     client: openai.AsyncOpenAI, parts: list[Any], param: str, message: str

@@ -30,7 +30,8 @@ from pando_worker.server.images import Sight
 from pando_worker.server.protocol.chat import ChatMessage, messages_of
 from pando_worker.server.text.tokenizer import Tokenizer
 from pando_worker.vision.errors import ImageError
-from pando_worker.vision.processing import ImageProcessor, Place, Processed
+from pando_worker.vision.processed import Place, Processed
+from pando_worker.vision.processing import ImageProcessor
 from pando_worker.vision.rows import RowProcessor
 from tests.examples import examples
 from tests.worker.vision.checkpoints import IMAGE, Seer
@@ -47,6 +48,7 @@ class _Reader:
     """An `ImageReader` whose URLs are photographs' names."""
 
     processor: ImageProcessor
+    video_place: None = None
 
     @property
     def place(self) -> Place:
@@ -75,7 +77,7 @@ async def test_a_prompt_has_the_tokens_of_transformers(seer: Seer, names: tuple[
         parts.append({"type": "image_url", "image_url": {"url": name}})
         parts.append({"type": "text", "text": "\nand "})
     messages = [ChatMessage(role="user", content=parts)]
-    sight = Sight(_Reader(seer.ours), most=5)  # type: ignore[arg-type]
+    sight = Sight(_Reader(seer.ours), most=5, model="")  # type: ignore[arg-type]
     tokenizer = Tokenizer(seer.path)
     prompt = await tokenizer.encode_chat(
         messages_of(messages, as_parts=True), edit=sight.place.surrounded

@@ -3,18 +3,23 @@
 import asyncio
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
 
 from pando_fleet.images.rule import ImageRule
+from pando_worker.models.config import read_config
 from pando_worker.vision import reader as reading
 from pando_worker.vision.errors import ImageError, ImagesUnavailableError
-from pando_worker.vision.reader import ImageLimits, ImageReader
+from pando_worker.vision.reader import ImageLimits, ImageReader, Videos
 from tests.waiting import read_each
+from tests.worker.vision.asked_films import LIMITS as VIDEO_LIMITS
 from tests.worker.vision.checkpoints import Seer
+from tests.worker.vision.films import film
 from tests.worker.vision.photographs import data_url, encoded, path, photograph
+from tests.worker.vision.qwen import save_qwen
 
 LIMITS = ImageLimits(max_bytes=10**6, max_pixels=500_000, hosts=frozenset())
 
@@ -109,3 +114,30 @@ async def test_a_process_that_ends_is_replaced(reader: ImageReader) -> None:
     with pytest.raises(ImagesUnavailableError, match="ended"):
         await reader._in_pool(os._exit, 1)
     assert (await reader.read(data_url(path("chelsea.png").read_bytes()))).length == 16
+
+
+async def test_a_cancelled_video_leaves_its_process(tmp_path: Path) -> None:
+    config = read_config(save_qwen(tmp_path, "qwen3-vl"))
+    assert config.image_token is not None and config.video is not None
+    reader = ImageReader(
+        tmp_path,
+        config.image_token,
+        LIMITS,
+        videos=Videos(config.video, VIDEO_LIMITS),
+        processes=1,
+    )
+    try:
+        url = data_url(film(), "video/mp4")
+        assert len(await reader.read_video(url)) == 3
+        cancelled = asyncio.ensure_future(reader.read_video(url))
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+        assert 2 in list(reader._cancelled)  # the second read, as its process finds it
+        reader._cancelled[3] = 3
+        with pytest.raises(ImageError, match="was cancelled"):
+            await reader.read_video(url)
+        assert len(await reader.read_video(url)) == 3
+    finally:
+        reader.close()

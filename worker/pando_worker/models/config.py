@@ -14,7 +14,14 @@ from pando_worker.models.base_model import saved_as_base, with_head
 from pando_worker.models.errors import BrokenCheckpoint, UnsupportedModel
 from pando_worker.models.registry import FAMILIES
 from pando_worker.models.rope import Count, mrope_fields, rope_fields
-from pando_worker.models.text_part import WITH_IMAGES, image_token, text_fields, whole_image_tokens
+from pando_worker.models.text_part import (
+    WITH_IMAGES,
+    VideoForm,
+    image_token,
+    text_fields,
+    video_form,
+    whole_image_tokens,
+)
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -47,6 +54,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     hidden_size: Count | None  # None if the file uses another name
     max_position_embeddings: Count
     image_token: int | None  # stands for images in prompts; None if the model reads text only
+    video: VideoForm | None  # None if it sees no videos
     whole_image_tokens: int  # of an image, if these see each other; 0: attention is causal
     fields: dict[str, Any]  # all fields, including implied ones; for `family_config`
 
@@ -110,6 +118,7 @@ def read_config(model_dir: Path, impl: ModelImpl = "auto") -> ModelConfig:
         hidden_size=raw.get("hidden_size"),
         max_position_embeddings=positions,
         image_token=image_token(whole),
+        video=video_form(whole),
         whole_image_tokens=whole_image_tokens(whole),
         fields=_with_implied(raw, given) if known else raw,
     )

@@ -2,11 +2,30 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pando_worker.models.errors import UnsupportedModel
 
 T = TypeVar("T")
+
+
+VideoTimes = Literal["order", "seconds", "text"]
+
+
+@dataclass(frozen=True, slots=True)
+class VideoForm:
+    """How a model sees videos.
+
+    Attributes:
+        token: stands for a video in prompts, and for its embeddings
+        times: how it knows when a frame was: from the frames' order, or from positions that count
+            seconds, or from text in front of each
+        per_second: positions that a second has, where they count seconds
+    """
+
+    token: int
+    times: VideoTimes
+    per_second: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +38,17 @@ class _Whole:
         image_token: the token whose embeddings are an image's, unless its files have another
         whole_image_tokens: the field that says how many tokens an image has, in models in which
             these see each other, and its default
+        video_times: `VideoForm.times`; None for a model that sees images alone
     """
 
     decoders: Mapping[str, str]
     image_token: int
     whole_image_tokens: tuple[str, int] | None = None
+    video_times: VideoTimes | None = None
 
+
+_QWEN_VIDEO_TOKEN = 151_656
+_POSITIONS_PER_SECOND = 4  # of Qwen2.5-VL, unless its files have another number
 
 _LLAMA = {"llama": "LlamaForCausalLM"}
 _MISTRAL = {"mistral": "MistralForCausalLM"}
@@ -45,16 +69,24 @@ _WHOLES = {
     "LlavaOnevisionForConditionalGeneration": _Whole(decoders=_QWEN, image_token=151_646),
     "Mistral3ForConditionalGeneration": _Whole(decoders=_MISTRAL, image_token=10),
     "Qwen2VLForConditionalGeneration": _Whole(
-        decoders={"qwen2_vl_text": "Qwen2ForCausalLM"}, image_token=151_655
+        decoders={"qwen2_vl_text": "Qwen2ForCausalLM"},
+        image_token=151_655,
+        video_times="order",
     ),
     "Qwen2_5_VLForConditionalGeneration": _Whole(
-        decoders={"qwen2_5_vl_text": "Qwen2ForCausalLM"}, image_token=151_655
+        decoders={"qwen2_5_vl_text": "Qwen2ForCausalLM"},
+        image_token=151_655,
+        video_times="seconds",
     ),
     "Qwen3VLForConditionalGeneration": _Whole(
-        decoders={"qwen3_vl_text": "Qwen3ForCausalLM"}, image_token=151_655
+        decoders={"qwen3_vl_text": "Qwen3ForCausalLM"},
+        image_token=151_655,
+        video_times="text",
     ),
     "Qwen3VLMoeForConditionalGeneration": _Whole(
-        decoders={"qwen3_vl_moe_text": "Qwen3VLMoeForConditionalGeneration"}, image_token=151_655
+        decoders={"qwen3_vl_moe_text": "Qwen3VLMoeForConditionalGeneration"},
+        image_token=151_655,
+        video_times="text",
     ),
 }
 
@@ -210,6 +242,19 @@ def image_token(raw: dict[str, Any]) -> int | None:
     for architecture in raw.get("architectures") or []:
         if whole := _WHOLES.get(architecture):
             return int(raw.get("image_token_index", raw.get("image_token_id", whole.image_token)))
+    return None
+
+
+def video_form(raw: dict[str, Any]) -> VideoForm | None:
+    """None for a model that sees no videos."""
+    for architecture in raw.get("architectures") or []:
+        if (whole := _WHOLES.get(architecture)) and whole.video_times:
+            vision = raw.get("vision_config") or {}
+            return VideoForm(
+                token=int(raw.get("video_token_id", _QWEN_VIDEO_TOKEN)),
+                times=whole.video_times,
+                per_second=float(vision.get("tokens_per_second", _POSITIONS_PER_SECOND)),
+            )
     return None
 
 

@@ -190,6 +190,8 @@ def read_images(
                 token=token,
                 arrays=arrays,
                 grid=image.grid,
+                time=image.time,
+                is_continued=image.is_continued,
                 is_whole=are_whole,
                 places=places if len(places) < image.length else None,
             )

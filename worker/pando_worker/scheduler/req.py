@@ -72,6 +72,8 @@ class ImageSpan:
     token: int  # the vocabulary's, in the place of each of its embeddings
     arrays: Arrays
     grid: tuple[int, int, int] | None = None  # as of `PromptImage`
+    time: int = 0  # as of `PromptImage`
+    is_continued: bool = False  # likewise
     is_whole: bool = False  # its tokens see each other, so one step runs them all
     # Which of its tokens have embeddings, from its start on; None: all, there are no marks.
     places: Int64 | None = None
@@ -95,7 +97,9 @@ class ImageSpan:
     @property
     def shift(self) -> int:
         """What it adds to the rotary positions of all tokens behind it: at most 0."""
-        return max(self.grid[1:]) - self.length if self.grid else 0
+        if self.grid is None:
+            return 0
+        return (0 if self.is_continued else max(self.grid[1:])) - self.length
 
 
 @dataclass(slots=True, eq=False)

@@ -105,7 +105,7 @@ class Service:
         )
         if prompt.images and room.keep_last is not None:
             raise bad_request(
-                "truncate_prompt_tokens would cut images, so it cannot be used with any",
+                "truncate_prompt_tokens would cut images or videos, so it cannot be used with any",
                 "truncate_prompt_tokens",
             )
         return prompt

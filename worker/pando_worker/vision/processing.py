@@ -1,4 +1,4 @@
-"""An image to pixel values and prompt tokens, by the model's processor in transformers.
+"""An image or a video to pixel values and prompt tokens, by the model's processor in transformers.
 
 Importing transformers' image processors imports torch, which the HTTP process does without; and a
 decoder that crashes on a malicious file must not take the streams of others with it. So this runs
@@ -6,10 +6,11 @@ in processes of their own, each of which loads the processor once (`load`).
 """
 
 import ctypes
-import hashlib
+import logging
 import os
 import signal
 import sys
+from collections.abc import MutableSequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,66 +21,23 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from pando_fleet.images.rule import ImageRule
+from pando_worker.models.text_part import VideoForm
 from pando_worker.vision.decoding import data_of, decode
 from pando_worker.vision.errors import ImageError
 from pando_worker.vision.patches import PatchProcessor
+from pando_worker.vision.processed import Array, Place, Processed, digest_of
 from pando_worker.vision.processors import GRIDS, make_processor
 from pando_worker.vision.rules import rule_of
+from pando_worker.vision.video_files import VideoLimits, reading
+from pando_worker.vision.videos import VideoProcessor, read_fields
 
-Array = NDArray[np.float32] | NDArray[np.int64] | NDArray[np.bool_]
+log = logging.getLogger("pando.worker")
 
 LOW = 512 * 512
 """Pixels of an image with `detail` low, as in OpenAI's API."""
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _OF_TEXT = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids")
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """What stands for an image in a prompt before its tokens are there.
-
-    Attributes:
-        text: as the chat template writes it
-        token: this text as a token
-        before, after: text that the processor puts around an image's tokens. It is tokenized
-            together with the prompt's own text.
-    """
-
-    text: str
-    token: int
-    before: str
-    after: str
-
-    def surrounded(self, prompt: str) -> str:
-        """A prompt's text, with the processor's text around each place."""
-        if not self.before and not self.after:
-            return prompt
-        return prompt.replace(self.text, self.before + self.text + self.after)
-
-
-@dataclass(frozen=True, slots=True)
-class Processed:
-    """An image as the model takes it.
-
-    Attributes:
-        digest: 16 bytes, of the arrays: equal for equal images, however they were sent
-        token_ids: what stands for the image in the prompt
-        first, length: the part of these from the first to the last image token, which embeddings of
-            the vision tower replace; between them are marks, such as the ends of rows
-        arrays: what the vision tower takes for this image, by the names of its arguments: pixel
-            values in float32, and for many models sizes or grids in int64. The first dimension of
-            each is that along which those of several images are joined.
-        grid: frames, rows and columns of its tokens, for a model that gives them positions in these
-            three dimensions
-    """
-
-    digest: bytes
-    token_ids: list[int]
-    first: int
-    length: int
-    arrays: dict[str, Array]
-    grid: tuple[int, int, int] | None = None
 
 
 class ImageProcessor:
@@ -122,7 +80,7 @@ class ImageProcessor:
         places = np.flatnonzero(ids == self._image_token)
         first, length = int(places[0]), int(places[-1] - places[0]) + 1
         arrays = {name: _array(found[name]) for name in sorted(found) if name not in _OF_TEXT}
-        return Processed(_digest(arrays), ids.tolist(), first, length, arrays, self._grid(arrays))
+        return Processed(digest_of(arrays), ids.tolist(), first, length, arrays, self._grid(arrays))
 
     def _call(self, image: Image.Image, **options: Any) -> Any:
         return self._processor(
@@ -158,16 +116,36 @@ class ImageProcessor:
         return int(special[0]), int(special[-1]) + 1
 
 
-def load(model_dir: Path, image_token: int) -> None:
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the HTTP process needs to know of a model's processor.
+
+    Attributes:
+        place: of an image in a prompt
+        video_place: None if the model sees no videos
+        rule: how many tokens an image takes, if that is known
+    """
+
+    place: Place
+    video_place: Place | None
+    rule: ImageRule | None
+
+
+def load(
+    model_dir: Path, image_token: int, video: VideoForm | None, cancelled: MutableSequence[int]
+) -> None:
     """Prepare this process.
 
     Args:
         image_token: as of `ImageProcessor`
+        video: how the model sees videos; None: not at all
+        cancelled: shared with the parent, which writes the number of a cancelled read at this
+            number's remainder by the length
 
     Raises:
         Exception: whatever transformers raises for a processor that it cannot load.
     """
-    global _processor
+    global _processor, _videos, _cancelled
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's: the parent drains first
     if sys.platform == "linux":
         # Large images take the cores that the engine leaves idle. A high niceness does not suffice:
@@ -175,13 +153,24 @@ def load(model_dir: Path, image_token: int) -> None:
         with suppress(PermissionError):  # of a sandbox, in which streams are slower then
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    _processor = ImageProcessor(make_processor(model_dir), image_token)
+    processor = make_processor(model_dir)
+    _processor, _cancelled = ImageProcessor(processor, image_token), cancelled
+    if video is not None:
+        _videos = _video_processor(model_dir, video, processor.tokenizer)
 
 
-def known() -> tuple[Place, ImageRule | None]:
-    """Runs in a process once `load` has: what its parent needs to know of the processor."""
+def _video_processor(model_dir: Path, form: VideoForm, tokenizer: Any) -> VideoProcessor | None:
+    try:
+        return VideoProcessor(form, read_fields(model_dir, form), tokenizer)
+    except ValueError as error:  # also msgspec's
+        log.warning("this model could see videos but does not here: %s", error)
+        return None
+
+
+def known() -> Known:
+    """Runs in a process once `load` has."""
     assert _processor is not None
-    return _processor.place, _processor.rule
+    return Known(_processor.place, _videos.place if _videos else None, _processor.rule)
 
 
 def read_and_process(
@@ -196,13 +185,40 @@ def read_and_process(
         ImageError: it is not an image, or too large.
     """
     data = data_of(source) if isinstance(source, str) else source
-    if len(data) > max_bytes:
-        raise ImageError(f"has {len(data)} bytes; this worker accepts {max_bytes}")
+    _check_bytes(data, max_bytes)
     assert _processor is not None
     return _processor.process(decode(data, max_pixels), small=small)
 
 
-_processor: ImageProcessor | None = None  # of this process
+def read_and_process_video(url: str, limits: VideoLimits, number: int) -> list[Processed]:
+    """
+    Args:
+        url: a `data:` URL
+        number: of this read, as of `load`
+
+    Raises:
+        ImageError: it is not a video, or too large, or was cancelled.
+    """
+    data = data_of(url)
+    _check_bytes(data, limits.max_bytes)
+    assert _videos is not None
+
+    def is_cancelled() -> bool:
+        return _cancelled[number % len(_cancelled)] == number
+
+    with reading(data, limits, is_cancelled) as video:
+        return _videos.process(video, limits.max_frames)
+
+
+def _check_bytes(data: bytes, max_bytes: int) -> None:
+    if len(data) > max_bytes:
+        raise ImageError(f"has {len(data)} bytes; this worker accepts {max_bytes}")
+
+
+# Of this process:
+_processor: ImageProcessor | None = None
+_videos: VideoProcessor | None = None  # None if the model sees none
+_cancelled: MutableSequence[int] = [0]
 
 
 def _array(values: Any) -> Array:
@@ -212,11 +228,3 @@ def _array(values: Any) -> Array:
     if np.issubdtype(array.dtype, np.integer):
         return np.ascontiguousarray(array, dtype=np.int64)
     return np.ascontiguousarray(array, dtype=np.bool_)
-
-
-def _digest(arrays: dict[str, Array]) -> bytes:
-    digest = hashlib.blake2b(digest_size=16)
-    for name, array in arrays.items():
-        digest.update(f"{name} {array.dtype} {array.shape};".encode())
-        digest.update(array.data)
-    return digest.digest()

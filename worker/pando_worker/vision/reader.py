@@ -1,26 +1,36 @@
-"""`ImageReader`: the images of requests, read beside the event loop and within bounds.
+"""`ImageReader`: images and videos of requests, read beside the event loop and within bounds.
 
 Fetches run in threads, since they mostly wait; decoding and processing run in processes. Both are
 few, and at most `MAX_READING` images wait for them or are in them. A cancelled read leaves its
-queue, or its fetch, at once; a process completes the one image that it is at.
+queue, or its fetch, at once; a process completes the one image that it is at, but leaves a video
+between two frames.
 """
 
 import asyncio
+import itertools
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from pando_fleet.images.rule import ImageRule
+from pando_worker.models.text_part import VideoForm
 from pando_worker.vision.errors import ImageError, ImagesUnavailableError
 from pando_worker.vision.fetching import Fetcher
-from pando_worker.vision.processing import Place, Processed, known, load, read_and_process
+from pando_worker.vision.processed import Place, Processed
+from pando_worker.vision.processing import (
+    known,
+    load,
+    read_and_process,
+    read_and_process_video,
+)
+from pando_worker.vision.video_files import VideoLimits
 
 log = logging.getLogger("pando.worker")
 
@@ -40,10 +50,19 @@ class ImageLimits:
     hosts: frozenset[str]  # see `Fetcher`
 
 
+@dataclass(frozen=True, slots=True)
+class Videos:
+    """How a model sees videos, and which."""
+
+    form: VideoForm
+    limits: VideoLimits
+
+
 class ImageReader:
     """
     Attributes:
         place: of an image in a prompt; None until a process is `loaded`
+        video_place: of a video; None if the model sees none
         rule: how many tokens an image takes, if that is known, once a process is `loaded`
     """
 
@@ -53,13 +72,17 @@ class ImageReader:
         image_token: int,
         limits: ImageLimits,
         *,
+        videos: Videos | None = None,
         processes: int = 2,
         fetcher: Fetcher | None = None,
     ) -> None:
         self._model_dir, self._image_token = model_dir, image_token
         self.place: Place | None = None
+        self.video_place: Place | None = None
         self.rule: ImageRule | None = None
-        self._limits = limits
+        self._limits, self._videos = limits, videos
+        self._numbers = itertools.count(1)  # of reads of videos
+        self._cancelled = get_context("spawn").RawArray("q", MAX_READING)  # as of `load`
         self._processes = processes
         self._fetcher = fetcher or Fetcher(limits.hosts, limits.max_bytes)
         self._reading = 0
@@ -72,7 +95,8 @@ class ImageReader:
         Raises:
             ImagesUnavailableError: it has logged why it cannot.
         """
-        self.place, self.rule = await self._in_pool(known)
+        found = await self._in_pool(known)
+        self.place, self.video_place, self.rule = found.place, found.video_place, found.rule
 
     async def read(self, url: str, *, small: bool = False) -> Processed:
         """
@@ -83,15 +107,34 @@ class ImageReader:
             ImageError: it is not an image that this worker accepts.
             ImagesUnavailableError: too many are being read, or a process ended.
         """
-        if self._reading >= MAX_READING:
-            raise ImagesUnavailableError(f"{self._reading} images are already being read")
-        self._reading += 1
-        try:
+        with self._counted():
             source = await self._source(url)
             limits = self._limits
             return await self._in_pool(
                 read_and_process, source, limits.max_bytes, limits.max_pixels, small
             )
+
+    async def read_video(self, url: str) -> list[Processed]:
+        """The frames of a video, for a model that sees some. Raises like `read`."""
+        assert self._videos is not None
+        limits, number = self._videos.limits, next(self._numbers)
+        with self._counted():
+            if url[:5].lower() != "data:":
+                raise ImageError("must be data:video/mp4;base64,... : other URLs are not read")
+            _check_length(url, limits.max_bytes)
+            try:
+                return await self._in_pool(read_and_process_video, url, limits, number)
+            except asyncio.CancelledError:
+                self._cancelled[number % len(self._cancelled)] = number
+                raise
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        if self._reading >= MAX_READING:
+            raise ImagesUnavailableError(f"{self._reading} images are already being read")
+        self._reading += 1
+        try:
+            yield
         finally:
             self._reading -= 1
 
@@ -104,8 +147,7 @@ class ImageReader:
         other."""
         if url[:5].lower() != "data:":
             return await self._fetched(url)
-        if len(url) > _HEAD + _BASE64 * (self._limits.max_bytes + 2):
-            raise ImageError(f"has more than {self._limits.max_bytes} bytes")
+        _check_length(url, self._limits.max_bytes)
         return url
 
     async def _fetched(self, url: str) -> bytes:
@@ -134,8 +176,19 @@ class ImageReader:
             self._processes,
             mp_context=get_context("spawn"),
             initializer=load,
-            initargs=(self._model_dir, self._image_token),
+            initargs=(
+                self._model_dir,
+                self._image_token,
+                self._videos.form if self._videos else None,
+                self._cancelled,
+            ),
         )
+
+
+def _check_length(url: str, max_bytes: int) -> None:
+    """Of a `data:` URL, before it is decoded."""
+    if len(url) > _HEAD + _BASE64 * (max_bytes + 2):
+        raise ImageError(f"has more than {max_bytes} bytes")
 
 
 async def _run(pool: Executor, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -78,9 +78,12 @@ class VisionTower(nn.Module):
         return torch.cat([_joined(level) for level in levels], dim=-1)
 
     def _repeated(self, patches: Tensor) -> Tensor:
-        """What `vision/patches.py` has left out: [patches, 3 * patch_size ** 2] to [patches, 3 *
-        temporal_patch_size * patch_size ** 2]."""
-        times: int = self._model.config.vision_config.temporal_patch_size
+        """What `vision/patches.py` has left out of images, but not of videos: [patches, 3 *
+        patch_size ** 2] to [patches, 3 * temporal_patch_size * patch_size ** 2]."""
+        vision = self._model.config.vision_config
+        times: int = vision.temporal_patch_size
+        if patches.shape[1] == 3 * times * vision.patch_size**2:
+            return patches
         frames = patches.view(len(patches), 3, 1, -1).expand(-1, -1, times, -1)
         return frames.flatten(1)
 

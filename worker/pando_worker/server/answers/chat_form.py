@@ -66,6 +66,7 @@ class ChatForm:
         calls_finish: bool,
         tells_tokens: bool = False,
         image_tokens: int = 0,
+        video_tokens: int = 0,
     ) -> None:
         """
         Args:
@@ -73,7 +74,7 @@ class ChatForm:
             parsers: one per choice
             calls_finish: whether tool calls make the finish reason "tool_calls"
             tells_tokens: whether the last event of each delta carries the delta's token ids
-            image_tokens: of the prompt's images
+            image_tokens, video_tokens: of the prompt's images and videos
         """
         self._id = id
         self._model = model
@@ -83,7 +84,7 @@ class ChatForm:
         self._logprobs = logprobs
         self._calls_finish = calls_finish
         self._tells_tokens = tells_tokens
-        self._image_tokens = image_tokens
+        self._image_tokens, self._video_tokens = image_tokens, video_tokens
         self._streams = [_Stream(parser) for parser in parsers]
 
     def whole(self, results: list[ChoiceResult]) -> ChatCompletion:
@@ -92,7 +93,7 @@ class ChatForm:
             created=self._created,
             model=self._model,
             choices=[self._choice(index, result) for index, result in enumerate(results)],
-            usage=usage_of(results, self._image_tokens),
+            usage=usage_of(results, self._image_tokens, self._video_tokens),
         )
 
     def events(self, delta: Delta, results: list[ChoiceResult]) -> list[object]:
@@ -119,7 +120,7 @@ class ChatForm:
                 events[-1] = _with_tokens(events[-1], stream.token_ids)
                 stream.token_ids = []
         if self._include_usage and all(result.finish for result in results):
-            events.append(self._of([], usage_of(results, self._image_tokens)))
+            events.append(self._of([], usage_of(results, self._image_tokens, self._video_tokens)))
         return [*events]
 
     def _choice(self, index: int, result: ChoiceResult) -> ChatChoice:

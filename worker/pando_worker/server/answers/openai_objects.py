@@ -12,6 +12,7 @@ from pando_worker.server.answers.answer import ChoiceResult, TokenCounts
 class PromptTokensDetails(msgspec.Struct, frozen=True):
     cached_tokens: int
     image_tokens: int | UnsetType = UNSET  # of a prompt with images
+    video_tokens: int | UnsetType = UNSET  # of a prompt with videos
 
 
 class Usage(msgspec.Struct, frozen=True):
@@ -131,11 +132,11 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage | UnsetType | None = UNSET
 
 
-def usage_of(results: list[ChoiceResult], image_tokens: int = 0) -> Usage:
+def usage_of(results: list[ChoiceResult], image_tokens: int = 0, video_tokens: int = 0) -> Usage:
     counts = TokenCounts.of(results)
     return Usage(
         counts.prompt,
         counts.completion,
         counts.prompt + counts.completion,
-        PromptTokensDetails(counts.cached, image_tokens or UNSET),
+        PromptTokensDetails(counts.cached, image_tokens or UNSET, video_tokens or UNSET),
     )

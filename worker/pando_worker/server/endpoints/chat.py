@@ -64,6 +64,7 @@ def routes(service: Service) -> APIRouter:
             calls_finish=tool_use is None or not tool_use.named,
             tells_tokens=tells_tokens(request),
             image_tokens=prompt.image_tokens,
+            video_tokens=prompt.video_tokens,
         )
         return service.answer(job, form, stream=body.stream)
 

@@ -75,7 +75,7 @@ def serve(
         tool_format=tool_format(settings.tool_call_parser, tokenizer.chat_template),
         reasoning_format=reasoning_format(settings.reasoning_parser, tokenizer.chat_template),
     )
-    sight = _sight(settings, config)
+    sight = _sight(settings, config, model.name)
     try:
         return uvloop.run(_serve(settings, model, sight, address, scheduler))
     finally:
@@ -84,16 +84,24 @@ def serve(
             sight.reader.close()
 
 
-def _sight(settings: WorkerSettings, config: ModelConfig) -> Sight | None:
+def _sight(settings: WorkerSettings, config: ModelConfig, name: str) -> Sight | None:
     blind = blindness(config, device=settings.device, attention_backend=settings.attention_backend)
     if config.image_token is None or blind:
         return None
-    from pando_worker.vision.reader import ImageLimits, ImageReader  # imports Pillow
+    from pando_worker.vision.reader import ImageLimits, ImageReader, Videos  # imports Pillow
+    from pando_worker.vision.video_files import VideoLimits
 
     hosts = filter(None, map(str.strip, settings.image_hosts.lower().split(",")))
     limits = ImageLimits(settings.max_image_bytes, settings.max_image_pixels, frozenset(hosts))
-    reader = ImageReader(Path(settings.model), config.image_token, limits)
-    return Sight(reader, settings.max_images)
+    video_limits = VideoLimits(
+        settings.max_video_bytes,
+        settings.max_video_seconds,
+        settings.max_video_frames,
+        settings.max_image_pixels,
+    )
+    videos = Videos(config.video, video_limits) if config.video else None
+    reader = ImageReader(Path(settings.model), config.image_token, limits, videos=videos)
+    return Sight(reader, settings.max_images, name)
 
 
 async def _serve(

@@ -34,13 +34,29 @@ class ImagePart(BaseModel):
     image_url: ImageUrl
 
 
+class VideoUrl(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    url: str
+
+
+class VideoPart(BaseModel):
+    """As in vLLM and SGLang."""
+
+    model_config = ConfigDict(strict=True)
+
+    type: Literal["video_url"]
+    video_url: VideoUrl
+
+
 class ChatMessage(BaseModel):
     """One message. Other fields (a name, tool calls) are passed to the chat template."""
 
     model_config = ConfigDict(strict=True, extra="allow")
 
     role: str
-    content: str | list[TextPart | ImagePart] | None = None  # a list if there is an image
+    # A list if there is an image or a video.
+    content: str | list[TextPart | ImagePart | VideoPart] | None = None
 
     @field_validator("content", mode="before")
     @classmethod
@@ -55,15 +71,18 @@ class ChatMessage(BaseModel):
                     texts.append(text)
                 case {"type": "image_url", "image_url": {"url": str()}}:
                     pass
-                case {"type": "image_url"}:
+                case {"type": "video_url", "video_url": {"url": str()}}:
+                    pass
+                case {"type": ("image_url" | "video_url") as kind}:
                     raise PydanticCustomError(
-                        "content", "has a part of type 'image_url' without image_url.url"
+                        "content", "has a part of type '{kind}' without {kind}.url", {"kind": kind}
                     )
                 case {"type": str(kind)} if kind != "text":
                     raise PydanticCustomError(
-                        "content", "has a part of type '{kind}'; this worker reads text and images",
+                        "content",
+                        "has a part of type '{kind}'; this worker reads text, images and videos",
                         {"kind": kind[:64]},
-                    )  # fmt: skip
+                    )
                 case _:
                     raise PydanticCustomError(
                         "content", "must be a string or a list of {type: 'text', text: ...} parts"
@@ -72,7 +91,7 @@ class ChatMessage(BaseModel):
 
     @property
     def text(self) -> str:
-        """Of a message without images."""
+        """Of a message without images and videos."""
         return self.content if isinstance(self.content, str) else ""
 
 
@@ -98,7 +117,9 @@ def _parts(message: ChatMessage) -> list[dict[str, str]]:
     if not isinstance(message.content, list):
         return [{"type": "text", "text": message.text}]
     return [
-        {"type": "text", "text": part.text} if isinstance(part, TextPart) else {"type": "image"}
+        {"type": "text", "text": part.text}
+        if isinstance(part, TextPart)
+        else {"type": part.type.removesuffix("_url")}
         for part in message.content
     ]
 

@@ -38,7 +38,8 @@ def _param(path: list[int | str]) -> str:
 
 
 _TYPE_NAMES = frozenset(
-    ["str", "int", "float", "bool", "list", "dict", "TextPart", "ImagePart"]  # branches of unions
+    # Branches of unions.
+    ["str", "int", "float", "bool", "list", "dict", "TextPart", "ImagePart", "VideoPart"]
 )
 
 

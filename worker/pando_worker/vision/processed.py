@@ -1,0 +1,73 @@
+"""What becomes of an image or a video: pixel values, and tokens in a prompt."""
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float32] | NDArray[np.int64] | NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What stands for an image, or a video, in a prompt before its tokens are there.
+
+    Attributes:
+        text: as the chat template writes it
+        token: this text as a token
+        before, after: text that the processor puts around an image's tokens. It is tokenized
+            together with the prompt's own text.
+    """
+
+    text: str
+    token: int
+    before: str
+    after: str
+
+    def surrounded(self, prompt: str) -> str:
+        """A prompt's text, with the processor's text around each place."""
+        if not self.before and not self.after:
+            return prompt
+        return prompt.replace(self.text, self.before + self.text + self.after)
+
+
+@dataclass(frozen=True, slots=True)
+class Processed:
+    """An image as the model takes it; or a frame of a video, of which the vision tower sees each
+    alone.
+
+    Attributes:
+        digest: 16 bytes, of the arrays and of the time: equal for equal images, however they were
+            sent
+        token_ids: what stands for the image in the prompt
+        first, length: the part of these from the first to the last image token, which embeddings of
+            the vision tower replace; between them are marks, such as the ends of rows
+        arrays: what the vision tower takes for this image, by the names of its arguments: pixel
+            values in float32, and for many models sizes or grids in int64. The first dimension of
+            each is that along which those of several images are joined.
+        grid: frames, rows and columns of its tokens, for a model that gives them positions in these
+            three dimensions
+        time, is_continued: as of `PromptImage`
+    """
+
+    digest: bytes
+    token_ids: list[int]
+    first: int
+    length: int
+    arrays: dict[str, Array]
+    grid: tuple[int, int, int] | None = None
+    time: int = 0
+    is_continued: bool = False
+
+
+def digest_of(arrays: dict[str, Array], place: str = "") -> bytes:
+    """
+    Args:
+        place: what else decides an image's keys and values in the decoder
+    """
+    digest = hashlib.blake2b(place.encode(), digest_size=16)
+    for name, array in arrays.items():
+        digest.update(f"{name} {array.dtype} {array.shape};".encode())
+        digest.update(array.data)
+    return digest.digest()
