@@ -111,7 +111,9 @@ def site(request: pytest.FixtureRequest, authority: trustme.CA) -> Iterator[Site
         authority.issue_cert("pictures.example").configure_cert(context)
         server.socket = context.wrap_socket(server.socket, server_side=True)
     found = Site(server.server_address[1], dns={"pictures.example": [PUBLIC]})
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(
+        target=server.serve_forever, args=(0.01,)
+    )  # seconds until it sees its end
     thread.start()
     yield found
     silent.set()
