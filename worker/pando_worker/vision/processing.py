@@ -148,15 +148,16 @@ def load(
     global _processor, _videos, _cancelled
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's: the parent drains first
     if sys.platform == "linux":
-        # Large images take the cores that the engine leaves idle. A high niceness does not suffice:
-        # an engine's thread that wakes would still wait for the end of the other's slice.
-        with suppress(PermissionError):  # of a sandbox, in which streams are slower then
-            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     processor = make_processor(model_dir)
     _processor, _cancelled = ImageProcessor(processor, image_token), cancelled
     if video is not None:
         _videos = _video_processor(model_dir, video, processor.tokenizer)
+    if sys.platform == "linux":
+        # From here on: large images take cores that the engine leaves idle. A high niceness does
+        # not suffice: an engine's thread that wakes would still wait for the other's slice to end.
+        with suppress(PermissionError):  # of a sandbox, in which streams are slower then
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
 def _video_processor(model_dir: Path, form: VideoForm, tokenizer: Any) -> VideoProcessor | None:
