@@ -46,7 +46,28 @@ class SlowProducts(CpuOps):
         return x.new_empty(len(x), len(weight))
 
 
-def raced(kernels: Kernels, ops: CpuOps, *weights: torch.Tensor) -> Outcome:
+class Timed(CpuOps):
+    """Products take as long as is said for their weights' heights, in torch's code and in the
+    kernels'."""
+
+    def __init__(self, kernels: Kernels, ms: dict[int, tuple[float, float]]) -> None:
+        super().__init__(kernels, 1, {})
+        self._ms = ms
+
+    def linear(
+        self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        time.sleep(self._ms[len(weight)][0] / 1000)
+        return x.new_empty(len(x), len(weight))
+
+    def product(
+        self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        time.sleep(self._ms[len(weight)][1] / 1000)
+        return x.new_empty(len(x), len(weight))
+
+
+def raced(kernels: Kernels, ops: CpuOps, *weights: torch.Tensor, recorded: bool = True) -> Outcome:
     pool = TokenToKVPool([LAYER], 64, torch.float32, torch.device("cpu"))
     return race(
         weights=weights,
@@ -54,7 +75,7 @@ def raced(kernels: Kernels, ops: CpuOps, *weights: torch.Tensor) -> Outcome:
         attention=(TorchAttention(pool), CpuAttention(kernels, pool, 1)),
         layers=[LAYER],
         decodes=lambda rows: trial_batch(cached=15, extend=1, page_size=16, rows=rows),
-        recorded=True,
+        recorded=recorded,
     )
 
 
@@ -62,6 +83,24 @@ def test_a_products_limit_is_the_most_rows_at_which_the_kernel_is_faster(kernels
     weights = (torch.ones(2048, 1024), torch.ones(2048, 1024), torch.ones(1024, 1024))
     outcome = raced(kernels, SlowProducts(kernels, 0.3, from_rows=16), *weights)
     assert outcome.linear_rows == {(2048, 1024): 4, (1024, 1024): 4}
+
+
+@pytest.mark.parametrize(
+    ("in_the_kernel", "recorded", "most"),
+    [(23, True, 64), (23, False, 0), (60, True, 0)],
+    ids=["a little slower", "not recorded", "far slower"],
+)
+def test_a_recorded_step_has_all_products_in_the_kernels_or_each_in_the_faster_code(
+    kernels: Kernels,
+    monkeypatch: pytest.MonkeyPatch,
+    in_the_kernel: float,
+    recorded: bool,
+    most: int,
+) -> None:
+    ops = Timed(kernels, {64: (40, 2), 8: (20, in_the_kernel)})
+    monkeypatch.setattr(races, "TorchOps", lambda: ops)
+    outcome = raced(kernels, ops, torch.ones(64, 4), torch.ones(8, 4), recorded=recorded)
+    assert outcome.linear_rows == {(64, 4): 64, (8, 4): most}
 
 
 def test_a_race_of_slow_contestants_ends_after_a_second_and_a_turn(kernels: Kernels) -> None:

@@ -23,7 +23,7 @@ from pando_worker.cpu.ops import CpuOps
 from pando_worker.models.errors import UnsupportedModel
 from pando_worker.models.ops import Ops, TorchOps
 from pando_worker.runner.cpu.kept_races import raced_once
-from pando_worker.runner.cpu.race import ROWS, Shape, race, shapes
+from pando_worker.runner.cpu.race import RECORDED, ROWS, Shape, race, shapes
 
 log = logging.getLogger("pando.worker.cpu")
 
@@ -41,7 +41,7 @@ class _Conditions(msgspec.Struct, frozen=True):
     library: str  # its name identifies the kernels' sources and the compiler
     torch: str
     threads: int
-    recorded: bool
+    recorded: float  # the factor that recording is worth
     page_size: int
     keys: str  # the type of cached keys and values
     shapes: list[Shape]
@@ -89,7 +89,7 @@ def choose_cpu_path(
         library=library,
         torch=str(torch.__version__),
         threads=threads,
-        recorded=recorded,
+        recorded=RECORDED if recorded else 1.0,
         page_size=decodes(1).page_size,
         keys=str(pool.k[0].dtype),
         shapes=shapes(multiplied),
