@@ -85,7 +85,7 @@ async def begin_a_long_answer(page: Page) -> None:
     await page.route("**/v1/chat/completions", with_ignore_eos)
     await page.locator(".message").fill("Count for me.")
     await page.locator(".message").press("Enter")
-    await page.locator(".answer p").wait_for()
+    await page.locator(".answer p").first.wait_for()
 
 
 def running(up: UpProcess) -> int:
