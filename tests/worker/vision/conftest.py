@@ -1,7 +1,11 @@
-"""The models that the tests of this folder share."""
+"""What the tests of this folder share: models, and a client of each file's own worker."""
 
+from collections.abc import AsyncIterator
+
+import openai
 import pytest
 
+from tests.worker.server.process.worker_process import WorkerProcess
 from tests.worker.vision.checkpoints import Seer
 from tests.worker.vision.families import FAMILIES, save_llava
 
@@ -16,3 +20,9 @@ def llava(tmp_path_factory: pytest.TempPathFactory) -> Seer:
 def seer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Seer:
     """Of each family."""
     return Seer(FAMILIES[request.param](tmp_path_factory.mktemp(request.param)))
+
+
+@pytest.fixture
+async def client(worker: WorkerProcess) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with worker.client() as client:
+        yield client

@@ -14,6 +14,7 @@ from tests.worker.scheduler.world import World
 from tests.worker.vision.checkpoints import Seer
 from tests.worker.vision.engines import PAGE_SIZE, Worlds, engines_with
 from tests.worker.vision.prompts import Asked, text_with
+from tests.worker.vision.ways import WAYS, Way
 
 COUNT = 8
 CAT, COFFEE, ROCKET = "chelsea.png", "coffee.png", "rocket.jpg"
@@ -44,38 +45,12 @@ NAMES = ["text", "one", "other", "two", "twice", "last"]
 
 
 @settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
-@given(
-    names=st.permutations(NAMES),
-    together=st.booleans(),
-    chunk=st.integers(1, 12),
-    per_step=st.sampled_from([1, 16, 40, 1000]),
-    kept=st.sampled_from([1, 16, 40, 1000]),
-    overlap=st.booleans(),
-)
+@given(names=st.permutations(NAMES), way=WAYS)
 def test_tokens_are_those_of_transformers(
-    worlds: Worlds,
-    asked: dict[str, Asked],
-    names: list[str],
-    together: bool,
-    chunk: int,
-    per_step: int,
-    kept: int,
-    overlap: bool,
+    worlds: Worlds, asked: dict[str, Asked], names: list[str], way: Way
 ) -> None:
     """Text and images in one batch, prompts cut anywhere, whatever of images is kept."""
-    world = worlds(
-        image_tokens=kept,
-        image_tokens_per_step=per_step,
-        chunked_prefill_size=chunk * PAGE_SIZE,
-        overlap_schedule=overlap,
-    )
-    for name in names:
-        asked[name].send(world, name, COUNT)
-        if not together:
-            world.run()
-    world.run()
-    for name in NAMES:
-        assert world.tokens[name] == asked[name].greedy(COUNT), name
+    way.assert_tokens(worlds, asked, names, COUNT)
 
 
 def test_equal_images_share_their_pages_and_different_ones_do_not(

@@ -8,11 +8,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pando_worker.messages import LogprobsWanted, SamplingParams
+from tests.examples import examples
 from tests.worker.vision.asked_films import AskedFilms, Film
 from tests.worker.vision.checkpoints import IMAGE
 from tests.worker.vision.engines import PAGE_SIZE, Worlds, engines_with
 from tests.worker.vision.films import film
 from tests.worker.vision.qwen import VIDEO, QwenSeer, save_qwen
+from tests.worker.vision.ways import WAYS, Way
 
 COUNT = 6
 FAMILIES = ["qwen2-vl", "qwen2-vl, windows", "qwen2.5-vl", "qwen3-vl", "qwen3-vl-moe"]
@@ -60,39 +62,13 @@ def test_the_films_are_what_the_tests_want(asked: dict[str, AskedFilms]) -> None
                 assert 1 < rows != columns > 1
 
 
-@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
-@given(
-    names=st.permutations(NAMES),
-    together=st.booleans(),
-    chunk=st.integers(1, 12),
-    per_step=st.sampled_from([1, 40, 1000]),
-    kept=st.sampled_from([1, 40, 1000]),
-    overlap=st.booleans(),
-)
+@settings(max_examples=examples(12), deadline=None, suppress_health_check=list(HealthCheck))
+@given(names=st.permutations(NAMES), way=WAYS)
 def test_tokens_are_those_of_transformers(
-    worlds: Worlds,
-    asked: dict[str, AskedFilms],
-    names: list[str],
-    together: bool,
-    chunk: int,
-    per_step: int,
-    kept: int,
-    overlap: bool,
+    worlds: Worlds, asked: dict[str, AskedFilms], names: list[str], way: Way
 ) -> None:
     """Text, films and photographs in one batch, prompts cut anywhere, whatever is kept."""
-    world = worlds(
-        image_tokens=kept,
-        image_tokens_per_step=per_step,
-        chunked_prefill_size=chunk * PAGE_SIZE,
-        overlap_schedule=overlap,
-    )
-    for name in names:
-        asked[name].send(world, name, COUNT)
-        if not together:
-            world.run()
-    world.run()
-    for name in NAMES:
-        assert world.tokens[name] == asked[name].greedy(COUNT), name
+    way.assert_tokens(worlds, asked, names, COUNT)
 
 
 def test_logits_are_those_of_transformers(worlds: Worlds, asked: dict[str, AskedFilms]) -> None:

@@ -1,6 +1,6 @@
 """Films through the whole worker, by OpenAI's own client."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import aiohttp
@@ -45,14 +45,6 @@ def worker(seer: QwenSeer) -> Iterator[WorkerProcess]:
         max_video_bytes=100_000,
     ) as worker:
         yield worker
-
-
-@pytest.fixture
-async def client(worker: WorkerProcess) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(
-        base_url=f"{worker.url}/v1", api_key="none", max_retries=0
-    ) as client:
-        yield client
 
 
 def part(data: bytes) -> dict[str, Any]:

@@ -10,11 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pando_worker.messages import LogprobsWanted, SamplingParams
+from tests.examples import examples
 from tests.worker.scheduler.grammars import GrammarsForTests
 from tests.worker.scheduler.world import World
-from tests.worker.vision.engines import PAGE_SIZE, Worlds, engines_with
+from tests.worker.vision.engines import Worlds, engines_with
 from tests.worker.vision.prompts import Asked, text_with
 from tests.worker.vision.qwen import FAMILIES, QwenSeer, save_qwen
+from tests.worker.vision.ways import WAYS, Way
 
 COUNT = 8
 CAT, COFFEE, FACE, PAGE = "chelsea.png", "coffee.png", "astronaut.png", "page.png"
@@ -57,39 +59,13 @@ def test_the_photographs_have_the_grids_that_the_tests_want(asked: dict[str, Ask
     assert grids["two"] == [(1, 5, 5), (1, 3, 7)]
 
 
-@settings(max_examples=7, deadline=None, suppress_health_check=list(HealthCheck))
-@given(
-    names=st.permutations(NAMES),
-    together=st.booleans(),
-    chunk=st.integers(1, 12),
-    per_step=st.sampled_from([1, 40, 1000]),
-    kept=st.sampled_from([1, 40, 1000]),
-    overlap=st.booleans(),
-)
+@settings(max_examples=examples(28), deadline=None, suppress_health_check=list(HealthCheck))
+@given(names=st.permutations(NAMES), way=WAYS)
 def test_tokens_are_those_of_transformers(
-    worlds: Worlds,
-    asked: dict[str, Asked],
-    names: list[str],
-    together: bool,
-    chunk: int,
-    per_step: int,
-    kept: int,
-    overlap: bool,
+    worlds: Worlds, asked: dict[str, Asked], names: list[str], way: Way
 ) -> None:
     """Text and images in one batch, prompts cut anywhere, whatever of images is kept."""
-    world = worlds(
-        image_tokens=kept,
-        image_tokens_per_step=per_step,
-        chunked_prefill_size=chunk * PAGE_SIZE,
-        overlap_schedule=overlap,
-    )
-    for name in names:
-        asked[name].send(world, name, COUNT)
-        if not together:
-            world.run()
-    world.run()
-    for name in NAMES:
-        assert world.tokens[name] == asked[name].greedy(COUNT), name
+    way.assert_tokens(worlds, asked, names, COUNT)
 
 
 def assert_tokens(world: World, rid: str, asked: Asked, before: Sequence[int]) -> None:

@@ -1,6 +1,6 @@
 """Images at their own size through the whole worker, on two ranks."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import openai
@@ -34,14 +34,6 @@ def worker(seer: QwenSeer) -> Iterator[WorkerProcess]:
         chunked_prefill_size=8,
     ) as worker:
         yield worker
-
-
-@pytest.fixture
-async def client(worker: WorkerProcess) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(
-        base_url=f"{worker.url}/v1", api_key="none", max_retries=0
-    ) as client:
-        yield client
 
 
 def asking(*names: str) -> list[Any]:

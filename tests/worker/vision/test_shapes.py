@@ -1,7 +1,7 @@
 """The model that ships to be asked about pictures: what it was trained for, by OpenAI's client."""
 
 import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +25,6 @@ def worker() -> Iterator[WorkerProcess]:
         stand_in=False, model=str(SHAPES), served_model_name="shapes", threads=1, cpu_kernels="off"
     ) as worker:
         yield worker
-
-
-@pytest.fixture
-async def client(worker: WorkerProcess) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(
-        base_url=f"{worker.url}/v1", api_key="none", max_retries=0
-    ) as client:
-        yield client
 
 
 def asking(shown: Scene, rng: random.Random) -> dict[str, Any]:
