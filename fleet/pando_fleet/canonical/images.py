@@ -32,7 +32,9 @@ def add_image(out: list[bytes], images: list[PrefixImage], part: dict[str, objec
     out += (OPAQUE, digest.hexdigest().encode())
     if len(images) < MOST_IMAGES:
         is_low = said.get("detail") == "low"
-        images.append(PrefixImage(sum(map(len, out)), size, is_low))
+        before = images[-1] if images else PrefixImage(0, None)
+        end = before.end + sum(map(len, out[before.pieces :]))
+        images.append(PrefixImage(end, size, is_low, pieces=len(out)))
 
 
 def _data(part: dict[str, object]) -> tuple[bytes | None, dict[str, object]]:

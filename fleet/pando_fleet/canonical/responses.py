@@ -29,8 +29,8 @@ def responses_bytes(
 ) -> bytes:
     """Canonical bytes of a body of /v1/responses. If all its content is text, they equal those of
     the same conversation as a chat. `earlier` names what the server stores, such as a previous
-    response, because the same input has another meaning after each. `images` gets
-    what is known of the prompt's images.
+    response, because the same input has another meaning after each. `images` gets what is known of
+    the prompt's images.
 
     Raises PrefixError if `input` is not a string, null or a list of objects with a role or a type,
     or if contents have a wrong shape.

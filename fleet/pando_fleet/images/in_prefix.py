@@ -30,6 +30,7 @@ class PrefixImage(NamedTuple):
     size: Size | None  # None if unknown
     is_low: bool = False  # the client wants little `detail`
     tokens: int = 0  # estimated; 0 before `counted`
+    pieces: int = 0  # that make the bytes up to `end`: the next image's end is counted from there
 
 
 def counted(images: Sequence[PrefixImage], rule: ImageRule) -> tuple[PrefixImage, ...]:

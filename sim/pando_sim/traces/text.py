@@ -3,10 +3,9 @@
 A JSON object per request. Its prompt is `messages` (with `tools`), `prompt` (a text or token ids)
 or an agent's `input`, either beside `timestamp` or in `body`; it becomes the canonical bytes that a
 router makes from it. The length of its answer is the first of `output_tokens`, `output_length`, the
-`usage` in `response`, and the text `output`. `images` gives the sizes and
-hashes of images, in the places of the messages' parts that are images, or in front of a prompt
-without such parts. Requests with the same `session_id` wait for each other's answers; `duration_s`
-is how long the answer took.
+`usage` in `response`, and the text `output`. `images` gives the sizes and hashes of images, in the
+places of the messages' parts that are images, or in front of a prompt without such parts. Requests
+with the same `session_id` wait for each other's answers; `duration_s` is how long the answer took.
 
 `timestamp` is an ISO 8601 time, or a number: seconds, or a Unix time in milli-, micro- or
 nanoseconds, distinguished by size.

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from pando_fleet.canonical import chat_bytes, messages_bytes, responses_bytes
+from pando_fleet.canonical.images import add_image
 from pando_fleet.images.in_prefix import MOST_IMAGES, PrefixImage
 from pando_fleet.images.size import Size
 from tests.worker.vision.photographs import data_url, encoded, path, photograph
@@ -51,6 +52,26 @@ def test_equal_images_have_equal_bytes_in_every_api_and_spelling(part: Part) -> 
     assert chat(part) == expected
     assert messages_bytes([{"role": "user", "content": [part]}]) == expected
     assert responses_bytes([{"role": "user", "content": [part]}]) == expected
+
+
+class Measured(bytes):
+    """Counts how often anyone asks for a length."""
+
+    asked = 0
+
+    def __len__(self) -> int:
+        Measured.asked += 1
+        return super().__len__()
+
+
+def test_many_images_behind_many_parts_cost_no_more_than_both() -> None:
+    """A body of a million parts would stop a router for seconds."""
+    out: list[bytes] = [Measured(b"text")] * 1000
+    images: list[PrefixImage] = []
+    for _ in range(MOST_IMAGES):
+        add_image(out, images, image_url("https://example.com/cat.png"))
+    assert Measured.asked == 1000
+    assert images[-1].end == len(b"".join(out))
 
 
 def test_images_that_differ_have_other_bytes() -> None:
