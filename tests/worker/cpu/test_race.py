@@ -21,7 +21,17 @@ from pando_worker.cpu.ops import CpuOps
 from pando_worker.runner.cpu import cpu_path, kept_races
 from pando_worker.runner.cpu import race as races
 from pando_worker.runner.cpu.kept_races import raced_once
-from pando_worker.runner.cpu.race import Lap, Limit, NotedOps, Outcome, Shape, race, shapes
+from pando_worker.runner.cpu.race import (
+    Lap,
+    Limit,
+    NotedOps,
+    Outcome,
+    Shape,
+    Times,
+    in_kernels,
+    race,
+    shapes,
+)
 from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.runner.trial import trial_batch
 from pando_worker.settings import WorkerSettings
@@ -29,6 +39,7 @@ from tests.waiting import PATIENCE_S
 from tests.worker.model.checkpoints import Reference
 
 LAYER = AttentionLayer(index=0, heads=4, kv_heads=2, head_dim=16, v_head_dim=16, scale=0.25)
+WIDE, SMALL = Shape(64, 4, 1), Shape(8, 4, 1)
 OUTCOME = Outcome([Lap(1, 2.0, 1.0)], [Limit(8, 4, 16)])
 
 
@@ -46,27 +57,6 @@ class SlowProducts(CpuOps):
         return x.new_empty(len(x), len(weight))
 
 
-class Timed(CpuOps):
-    """Products take as long as is said for their weights' heights, in torch's code and in the
-    kernels'."""
-
-    def __init__(self, kernels: Kernels, ms: dict[int, tuple[float, float]]) -> None:
-        super().__init__(kernels, 1, {})
-        self._ms = ms
-
-    def linear(
-        self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        time.sleep(self._ms[len(weight)][0] / 1000)
-        return x.new_empty(len(x), len(weight))
-
-    def product(
-        self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        time.sleep(self._ms[len(weight)][1] / 1000)
-        return x.new_empty(len(x), len(weight))
-
-
 def raced(kernels: Kernels, ops: CpuOps, *weights: torch.Tensor, recorded: bool = True) -> Outcome:
     pool = TokenToKVPool([LAYER], 64, torch.float32, torch.device("cpu"))
     return race(
@@ -75,7 +65,7 @@ def raced(kernels: Kernels, ops: CpuOps, *weights: torch.Tensor, recorded: bool 
         attention=(TorchAttention(pool), CpuAttention(kernels, pool, 1)),
         layers=[LAYER],
         decodes=lambda rows: trial_batch(cached=15, extend=1, page_size=16, rows=rows),
-        recorded=recorded,
+        recorded=True,
     )
 
 
@@ -86,21 +76,20 @@ def test_a_products_limit_is_the_most_rows_at_which_the_kernel_is_faster(kernels
 
 
 @pytest.mark.parametrize(
-    ("in_the_kernel", "recorded", "most"),
-    [(23, True, 64), (23, False, 0), (60, True, 0)],
-    ids=["a little slower", "not recorded", "far slower"],
+    ("small_s", "attention_s", "recorded", "chosen"),
+    [
+        (0.9, 0.0, True, {WIDE, SMALL}),
+        (1.1, 0.0, True, {WIDE, SMALL}),  # 2.1 seconds instead of 2
+        (1.1, 0.0, False, {WIDE}),
+        (1.5, 0.0, True, {WIDE}),  # 2.5 instead of 2
+        (1.5, 1.0, True, {WIDE, SMALL}),  # 3.5 instead of 3
+    ],
 )
 def test_a_recorded_step_has_all_products_in_the_kernels_or_each_in_the_faster_code(
-    kernels: Kernels,
-    monkeypatch: pytest.MonkeyPatch,
-    in_the_kernel: float,
-    recorded: bool,
-    most: int,
+    small_s: float, attention_s: float, recorded: bool, chosen: set[Shape]
 ) -> None:
-    ops = Timed(kernels, {64: (40, 2), 8: (20, in_the_kernel)})
-    monkeypatch.setattr(races, "TorchOps", lambda: ops)
-    outcome = raced(kernels, ops, torch.ones(64, 4), torch.ones(8, 4), recorded=recorded)
-    assert outcome.linear_rows == {(64, 4): 64, (8, 4): most}
+    products = {WIDE: Times(4.0, 1.0), SMALL: Times(1.0, small_s)}
+    assert set(in_kernels(products, attention_s, recorded)) == chosen
 
 
 def test_a_race_of_slow_contestants_ends_after_a_second_and_a_turn(kernels: Kernels) -> None:

@@ -7,9 +7,10 @@ weights and pages, so no rank waits for another, and it ends after about a secon
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import cycle
+from typing import NamedTuple
 
 import msgspec
 import torch
@@ -44,8 +45,15 @@ class Shape(msgspec.Struct, frozen=True):
     count: int
 
 
+class Times(NamedTuple):
+    """Seconds of a step's attention, or of all its products of a shape."""
+
+    torch_s: float
+    kernel_s: float
+
+
 class Limit(msgspec.Struct, frozen=True):
-    """The most rows for which a product with a weight [width, inner] is faster in the kernel."""
+    """The most rows for which a product with a weight [width, inner] runs in the kernel."""
 
     width: int
     inner: int
@@ -95,6 +103,22 @@ def shapes(weights: Sequence[Tensor]) -> list[Shape]:
     return [Shape(*kind, kinds.count(kind)) for kind in dict.fromkeys(kinds)]
 
 
+def in_kernels(
+    products: Mapping[Shape, Times], attention_s: float, recorded: bool
+) -> Collection[Shape]:
+    """The products for which a step uses the kernels: all of them, if it is recorded and that costs
+    little (`RECORDED`), otherwise those that the kernels compute faster.
+
+    Args:
+        attention_s: seconds of the step's attention in the kernels
+    """
+    alone = attention_s + sum(times.kernel_s for times in products.values())
+    mixed = attention_s + sum(min(times) for times in products.values())
+    if recorded and alone <= RECORDED * mixed:
+        return products
+    return [shape for shape, times in products.items() if times.kernel_s <= times.torch_s]
+
+
 @torch.inference_mode()
 def race(
     *,
@@ -121,30 +145,27 @@ def race(
     for rows in ROWS:
         if laps and clock.is_over:
             break
-        torch_s, kernels_s = clock.fastest(
+        fastest = clock.fastest(
             [
                 partial(_attend, plain, attention[0], decodes(rows), layers[:LAYERS]),
                 partial(_attend, kernels, attention[1], decodes(rows), layers[:LAYERS]),
             ]
         )
         scale = len(layers) / len(layers[:LAYERS])
-        attention_s = kernels_s * scale
-        torch_s, alone_s, mixed_s = torch_s * scale, attention_s, attention_s
-        faster = []  # in the kernel
+        attended = Times(*(scale * seconds for seconds in fastest))
+        products: dict[Shape, Times] = {}
         for shape, parts in slices.items():
-            x, whole = torch.ones(rows, shape.inner), shape.width * shape.count
-            part = len(next(parts))
-            by_torch, by_kernel = clock.fastest(
+            x = torch.ones(rows, shape.inner)
+            share = shape.width * shape.count / len(next(parts))
+            fastest = clock.fastest(
                 [partial(_multiply, way, x, parts) for way in (plain.linear, kernels.product)]
             )
-            if by_kernel <= by_torch:
-                faster.append(shape)
-            torch_s += by_torch * whole / part
-            alone_s += by_kernel * whole / part
-            mixed_s += min(by_torch, by_kernel) * whole / part
-        is_alone = recorded and alone_s <= RECORDED * mixed_s
-        limits |= dict.fromkeys(slices if is_alone else faster, rows)
-        laps.append(Lap(rows, torch_s, alone_s if is_alone else mixed_s))
+            products[shape] = Times(*(share * seconds for seconds in fastest))
+        chosen = in_kernels(products, attended.kernel_s, recorded)
+        limits |= dict.fromkeys(chosen, rows)
+        torch_s = attended.torch_s + sum(times.torch_s for times in products.values())
+        as_run = (t.kernel_s if shape in chosen else t.torch_s for shape, t in products.items())
+        laps.append(Lap(rows, torch_s, attended.kernel_s + sum(as_run)))
     return Outcome(laps, [Limit(s.width, s.inner, rows) for s, rows in limits.items()])
 
 
