@@ -3,7 +3,7 @@
 import base64
 import io
 import shutil
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +36,6 @@ def worker(llava: Seer) -> Iterator[WorkerProcess]:
         image_hosts="pictures.example",
     ) as worker:
         yield worker
-
-
-@pytest.fixture
-async def client(worker: WorkerProcess) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with worker.client() as client:
-        yield client
 
 
 def picture(name: str) -> dict[str, Any]:
@@ -174,7 +168,7 @@ def large() -> dict[str, Any]:
         (
             [{"type": "input_audio", "input_audio": {"data": ""}}],
             "messages[0].content",
-            "part of type 'input_audio'; this worker reads text, images and videos",
+            "part of type 'input_audio', not 'text', 'image_url' or 'video_url'",
         ),
     ],
     ids=["no image", "large", "host", "many", "image token", "no URL", "detail", "video", "audio"],

@@ -30,12 +30,12 @@ def try_tower(tower: VisionTower, config: ModelConfig) -> None:
     except Exception as error:  # whatever transformers raises; the processes that read images end
         log.warning("the image processor of %s cannot be loaded: %s", model_dir, error)
         return
-    image = processor.process(Image.new("RGB", _SIZE))
-    tokens = image.token_ids.count(token)
     try:
+        image = processor.process(Image.new("RGB", _SIZE))
+        tokens = image.token_ids.count(token)
         tower.encode([PixelValues(image.digest, tokens, image.arrays)])
     except Exception as error:  # of shapes and arguments
         raise BrokenCheckpoint(
             f"the image processor of {model_dir} does not fit its vision part: an image of"
-            f" {tokens} tokens fails with {type(error).__name__}: {error}"
+            f" {_SIZE[0]} x {_SIZE[1]} pixels fails with {type(error).__name__}: {error}"
         ) from error

@@ -166,9 +166,8 @@ class WaitingQueue:
 
         A request may be unable to continue from all that is cached of its prompt: window pages are
         missing, pages that only the host has are not worth a copy, or it would cut an image that
-        must run whole. That changes without a change
-        of the tree, so it is found out when the request's turn comes, and the order begins anew if
-        the request had a wrong place in it.
+        must run whole. That changes without a change of the tree, so it is found out when the
+        request's turn comes, and the order begins anew if the request had a wrong place in it.
         """
         are_whole = self._kv.prefixes.are_whole
         seen: set[Req] = set()

@@ -80,7 +80,7 @@ class ChatMessage(BaseModel):
                 case {"type": str(kind)} if kind != "text":
                     raise PydanticCustomError(
                         "content",
-                        "has a part of type '{kind}'; this worker reads text, images and videos",
+                        "has a part of type '{kind}', not 'text', 'image_url' or 'video_url'",
                         {"kind": kind[:64]},
                     )
                 case _:
