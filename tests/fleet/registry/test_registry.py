@@ -11,6 +11,7 @@ from pando_fleet.redis.keys import POOLS, PoolKeys
 from pando_fleet.redis.layout import calls
 from pando_fleet.redis.layout.constants import FRESH_MS, RETENTION_MS
 from pando_fleet.redis.scripts import Script
+from pando_fleet.registry.adapter import Adapter, AdapterPlace
 from pando_fleet.registry.registry import NameTakenError, Registry
 from pando_fleet.registry.replica import Heartbeat, ReplicaState
 from tests.fleet.world import BEAT, POOL, World
@@ -23,6 +24,16 @@ FULL = Heartbeat(
     state=ReplicaState.DRAINING,
     endpoints=("/v1/completions", "/tokenize"),
     adapters=("pirate", "poet/ä"),
+    adapter_states=(
+        Adapter(name="pirate", identity="0f" * 16, place=AdapterPlace.DEVICE, pinned=True),
+        Adapter(name="poet/ä"),
+    ),
+    adapter_slots=8,
+    free_adapter_slots=7,
+    adapters_waiting=1,
+    adapter_load_s=0.02,
+    adapter_read_s=0.3,
+    adapter_slot_wait_s=1.5,
     capacity_tokens=1,
     max_request_tokens=2,
     pinned_tokens=3,

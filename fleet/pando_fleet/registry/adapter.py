@@ -1,0 +1,44 @@
+"""A LoRA adapter as a replica reports it."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Annotated
+
+from msgspec import Meta
+
+Seconds = Annotated[float, Meta(ge=0)]
+
+
+class AdapterPlace(StrEnum):
+    """Where a replica holds an adapter's weights."""
+
+    DEVICE = "device"  # in a slot: its requests run at once
+    HOST = "host"
+    DISK = "disk"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adapter:
+    """
+    Attributes:
+        name: under which requests name it, like a model
+        identity: hash of its weights in hex; empty for an engine that does not report one. Two
+            names may have one identity, and a name gets another one when its weights are replaced
+    """
+
+    name: Annotated[str, Meta(min_length=1)]
+    identity: Annotated[str, Meta(pattern=r"\A([0-9a-f]{32})?\Z")] = ""
+    place: AdapterPlace = AdapterPlace.DISK
+    pinned: bool = False  # it keeps its slot while no request uses it
+
+    @property
+    def key(self) -> str:
+        """By what placement knows it: its identity, else a hash of its name."""
+        return self.identity or _key_of(self.name)
+
+
+@lru_cache(maxsize=4096)
+def _key_of(name: str) -> str:
+    return blake2b(b"name\xff" + name.encode(), digest_size=16).hexdigest()
