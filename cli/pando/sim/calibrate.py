@@ -46,7 +46,7 @@ _MEANINGS = {
     type=click.IntRange(1, 101),
     default=5,
     show_default=True,
-    help="repetitions of each measurement; the median counts",
+    help="repetitions of each measurement, or up to 4 more if noise needs it; the median counts",
 )
 @click.option(
     "--longest-prompt",
@@ -121,7 +121,6 @@ def command(
         calibration,
         url=redact(url),
         name=name or _plain(path.stem),
-        repeat=int(str(options["repeat"])),
         kv_bytes_per_token=kv_bytes_per_token,
         copy_bytes_per_s=copy_bytes_per_s,
     )
@@ -165,7 +164,6 @@ def _file(
     *,
     url: str,
     name: str,
-    repeat: int,
     kv_bytes_per_token: int | None,
     copy_bytes_per_s: float | None,
 ) -> CostFile:
@@ -175,7 +173,7 @@ def _file(
         name=name,
         model=worker.model,
         machine=calibration.machine,
-        source=f"pando sim calibrate {url}{version}; medians of {repeat}",
+        source=f"pando sim calibrate {url}{version}; medians of {calibration.rounds}",
         date=worker.date,
         step=fitted.step,
         request=fitted.request,

@@ -10,14 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import numpy as np
 import pytest
 
 from pando_sim.cost import load
+from pando_sim.cost.calibration.calibrate import Options, calibrate
 from pando_sim.cost.calibration.client import Client, Heard
 from pando_sim.cost.calibration.design import Alone, Behind, Limits, Texts
+from pando_sim.cost.calibration.errors import UndeterminedError
+from pando_sim.cost.calibration.fitting import Fitted
+from pando_sim.cost.calibration.observations import Observation
+from pando_sim.cost.schema import Quality, RequestCost, StepCost
 from tests.worker.server.process.worker_process import WorkerProcess, until
 
 pytestmark = pytest.mark.e2e
+STEP = StepCost(step_s=0.01, token_s=0.0, prefill_context_s=0.0, decode_context_s=0.0)
+QUALITY = Quality(observations=1, median_error=0.0, largest_error=0.0)
 QUICK = ("--repeat", "1", "--longest-prompt", "400", "--most-together", "2")
 
 
@@ -48,6 +56,35 @@ def test_a_running_worker_becomes_a_cost_model(worker: WorkerProcess, tmp_path: 
     assert file.worker.capacity_tokens == 4096
     assert (file.worker.page_size, file.worker.chunked_prefill_size) == (8, 512)
     assert 0 < model.step_s(decodes=1, decode_context=64) < 1
+
+
+async def test_noise_costs_further_rounds_and_at_last_an_error(
+    worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = Options(url=worker.url, repeat=1, longest_prompt=256, most_together=2)
+    seen: list[list[Observation]] = []
+    noisy_rounds = 1
+
+    def fit(observations: list[Observation]) -> Fitted:
+        seen.append(observations)
+        if len(seen) <= noisy_rounds:
+            raise UndeterminedError("too noisy")
+        return Fitted(STEP, RequestCost(), np.ones(len(observations)), QUALITY)
+
+    monkeypatch.setattr("pando_sim.cost.calibration.calibrate.fit_model", fit)
+    progress: list[tuple[int, int]] = []
+    calibration = await calibrate(options, lambda *done: progress.append(done))
+    assert calibration.rounds == len(seen) == 2
+    assert [one.what for one in seen[0]] == [one.what for one in seen[1]]
+    assert progress == sorted(progress)
+    assert progress[-1][0] == progress[-1][1]
+    async with aiohttp.ClientSession(worker.url) as http:
+        await until(lambda: _is_idle(http))
+    seen.clear()
+    noisy_rounds = 5
+    with pytest.raises(UndeterminedError):
+        await calibrate(options, lambda *_: None)
+    assert len(seen) == 5
 
 
 async def test_a_worker_that_serves_others_is_not_measured(

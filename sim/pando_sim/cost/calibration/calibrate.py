@@ -4,15 +4,17 @@ import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Self
 
 from pando_sim.cost.calibration.client import Client, Way
 from pando_sim.cost.calibration.design import Limits, Measurement, Texts, design
-from pando_sim.cost.calibration.errors import BusyError, CalibrationError
+from pando_sim.cost.calibration.errors import BusyError, CalibrationError, UndeterminedError
 from pando_sim.cost.calibration.fitting import Fitted, fit_model
 from pando_sim.cost.calibration.observations import Observation, middle
 from pando_sim.cost.calibration.worker import Load, Worker, check_idle, load_of, look_at
 
 _COUNTERS_S = 2.0  # until the worker's counters include the last requests
+_FURTHER_ROUNDS = 4  # at most, beyond those asked for, while these do not determine a model
 
 Progress = Callable[[int, int], None]
 """Called with the number of measurements done and the total."""
@@ -24,7 +26,7 @@ class Options:
     way: Way | None = None  # to the worker, if not direct; its delays are measured, too
     api_key: str | None = None
     machine: str | None = None  # in words, if the worker does not report its machine
-    repeat: int = 5  # times to measure each; the median is used
+    repeat: int = 5  # times to measure each, or more if needed; the median is used
     longest_prompt: int = 32_768  # tokens; the worker may allow fewer
     most_together: int = 64  # most requests that decode at once
     chunked_prefill_size: int | None = None  # if the worker does not report it
@@ -39,6 +41,7 @@ class Calibration:
     worker: Worker
     machine: str
     observations: list[Observation]
+    rounds: int  # in which each of them was measured
     fitted: Fitted
     checked: bool  # the worker's counters show that it served nobody else
 
@@ -64,9 +67,23 @@ async def calibrate(options: Options, progress: Progress) -> Calibration:
         texts = Texts(seed)
         before = await load_of(client)
         await texts.learn(client)
-        observations = await _measure(client, texts, limits, options, progress)
+        rounds = await _Rounds.begin(client, texts, limits)
+        await rounds.measure(options.repeat, progress)
         checked = await _check_alone(client, before)
-    return Calibration(worker, machine, observations, fit_model(observations), checked)
+        while (fitted := _fitted(rounds, options.repeat + _FURTHER_ROUNDS)) is None:
+            await rounds.measure(1, progress)
+            checked = await _check_alone(client, before)
+    return Calibration(worker, machine, rounds.observations, rounds.done, fitted, checked)
+
+
+def _fitted(rounds: "_Rounds", most: int) -> Fitted | None:
+    """None if another round may determine the model, of `most` in all. Raises UndeterminedError."""
+    try:
+        return fit_model(rounds.observations)
+    except UndeterminedError:
+        if rounds.done >= most:
+            raise
+        return None
 
 
 def _limits(options: Options, worker: Worker) -> Limits:
@@ -88,27 +105,42 @@ def _limits(options: Options, worker: Worker) -> Limits:
     )
 
 
-async def _measure(
-    client: Client, texts: Texts, limits: Limits, options: Options, progress: Progress
-) -> list[Observation]:
-    """Runs every measurement once, then all again, so that a passing disturbance hits one of
-    each."""
-    measurements = design(limits)
-    if not measurements:
-        raise CalibrationError(
-            f"prompts of at most {limits.longest_prompt} tokens, in a pool of"
-            f" {limits.capacity_tokens}, are too short to measure anything"
-        )
-    await _warm_up(client, texts, measurements, limits)
-    seen: dict[str, list[Observation]] = {}
-    repeat = options.repeat
-    for turn in range(repeat):
-        for number, measurement in enumerate(measurements):
-            progress(turn * len(measurements) + number, repeat * len(measurements))
-            for observation in await measurement.measure(client, texts, limits):
-                seen.setdefault(observation.what, []).append(observation)
-    progress(repeat * len(measurements), repeat * len(measurements))
-    return [middle(repetitions) for repetitions in seen.values()]
+class _Rounds:
+    """Each runs every measurement once, so that a passing disturbance hits one of each."""
+
+    def __init__(self, client: Client, texts: Texts, limits: Limits) -> None:
+        self._client, self._texts, self._limits = client, texts, limits
+        self._measurements = design(limits)
+        self._seen: dict[str, list[Observation]] = {}
+        self.done = 0
+
+    @classmethod
+    async def begin(cls, client: Client, texts: Texts, limits: Limits) -> Self:
+        """Raises CalibrationError."""
+        rounds = cls(client, texts, limits)
+        if not rounds._measurements:
+            raise CalibrationError(
+                f"prompts of at most {limits.longest_prompt} tokens, in a pool of"
+                f" {limits.capacity_tokens}, are too short to measure anything"
+            )
+        await _warm_up(client, texts, rounds._measurements, limits)
+        return rounds
+
+    @property
+    def observations(self) -> list[Observation]:
+        """The medians so far."""
+        return [middle(repetitions) for repetitions in self._seen.values()]
+
+    async def measure(self, rounds: int, progress: Progress) -> None:
+        each = len(self._measurements)
+        total = (self.done + rounds) * each
+        for _ in range(rounds):
+            for number, measurement in enumerate(self._measurements):
+                progress(self.done * each + number, total)
+                for one in await measurement.measure(self._client, self._texts, self._limits):
+                    self._seen.setdefault(one.what, []).append(one)
+            self.done += 1
+        progress(total, total)
 
 
 async def _warm_up(

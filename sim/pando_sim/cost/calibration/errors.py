@@ -7,3 +7,7 @@ class CalibrationError(Exception):
 
 class BusyError(CalibrationError):
     """Others use the worker, so the times would not be its own speed."""
+
+
+class UndeterminedError(CalibrationError):
+    """The measurements are too few or too noisy for a model; more of them may be enough."""

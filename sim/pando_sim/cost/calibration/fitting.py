@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pando_sim.cost.calibration.errors import CalibrationError
+from pando_sim.cost.calibration.errors import UndeterminedError
 from pando_sim.cost.calibration.observations import UNKNOWNS, Observation
 from pando_sim.cost.least_squares import Floats, fit
 from pando_sim.cost.schema import Quality, RequestCost, StepCost
@@ -25,7 +25,7 @@ class Fitted:
 
 
 def fit_model(observations: Sequence[Observation]) -> Fitted:
-    """Minimizes the squared relative errors. Raises CalibrationError."""
+    """Minimizes the squared relative errors. Raises UndeterminedError."""
     observed = np.array([one.seconds for one in observations])
     best = _solve(observations, observed, 0.0)
     bound = (1 - _WORTH) * best.error
@@ -35,7 +35,7 @@ def fit_model(observations: Sequence[Observation]) -> Fitted:
             best, bound = solution, solution.error
     found = {name: float(f"{x:.4g}") for name, x in zip(UNKNOWNS, best.unknowns, strict=True)}
     if found["step_s"] == 0:
-        raise CalibrationError(
+        raise UndeterminedError(
             "the measurements do not determine the time of a step: there are too few, or too noisy"
         )
     off = np.abs(best.told_s / observed - 1)
