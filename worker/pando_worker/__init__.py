@@ -8,6 +8,7 @@ Read in this order:
     engine/        the scheduler process
     scheduler/     chooses the requests of each step; numpy only
     memory/        who owns each KV page; the radix cache
+    adapters/      LoRA adapters, as scheduler and model know them
     batch.py       one step as plain arrays: the interface between scheduler and model
     pools.py       the sizes of a loaded model's pools
     runner/        loads the model, runs batches, samples tokens

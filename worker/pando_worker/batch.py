@@ -11,17 +11,20 @@ written as `-1 - row`: the last token sampled for the request in that row of the
 runner keeps these tokens on the device, so that it need not wait for the scheduler.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from pando_worker.adapters.info import AdapterInfo
 
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 Float32 = NDArray[np.float32]
 Arrays = Mapping[str, NDArray[Any]]
+T_co = TypeVar("T_co", covariant=True)
 
 
 @dataclass(slots=True)
@@ -121,6 +124,13 @@ class ImageTokens:
 
 
 @dataclass(slots=True)
+class AdapterRows:
+    """The adapters that a step's rows run with."""
+
+    slots: Int32  # [batch], each row's slot of device memory; -1: the base model
+
+
+@dataclass(slots=True)
 class PageCopies:
     """Pages to copy between the device's KV pool and the host's."""
 
@@ -150,6 +160,7 @@ class ForwardBatch:
     scores: PromptScores | None = None
     pooled: PooledRows | None = None
     images: ImageTokens | None = None
+    adapters: AdapterRows | None = None  # None: all rows run the base model
     # Both run before the model, the stores first: a load may overwrite a page that is stored.
     stores: PageCopies | None = None
     loads: PageCopies | None = None
@@ -202,6 +213,52 @@ class Step(Protocol):
 
     def result(self) -> StepResult:
         """Wait for the step's end; called after `sample`. Raises any error of the model."""
+        ...
+
+
+class Job(Protocol[T_co]):
+    """Work in the background."""
+
+    def done(self) -> bool: ...
+
+    def result(self) -> T_co:
+        """Waits for the end. Raises what the work raised."""
+        ...
+
+
+class Adapters(Protocol):
+    """Reads adapters and puts them into slots of device memory, without delaying steps.
+
+    `Pools` has the numbers of slots and pages. A slot holds one adapter; the scheduler chooses its
+    pages. Calls return at once and their work is done in the order of the calls.
+    """
+
+    def check(self, path: str) -> Job[AdapterInfo]:
+        """Read an adapter, check it against the model and keep it in host memory, where the one
+        unused for longest is dropped if there is no room.
+
+        Args:
+            path: a directory in PEFT's format, or a hub repository
+
+        The job raises AdapterError if the adapter cannot be used.
+        """
+        ...
+
+    def load(self, slot: int, pages: Sequence[int], info: AdapterInfo) -> Job[None]:
+        """Copy an adapter into `info.pages` pages, and let `slot` refer to them.
+
+        The slot, and the pages, are not used by a launched step or by another slot. The job raises
+        AdapterError if host memory no longer has the adapter and `info.path` does not either.
+        """
+        ...
+
+    def forget(self, identity: bytes) -> None:
+        """Drop an adapter from host memory."""
+        ...
+
+    @property
+    def in_host_memory(self) -> Collection[bytes]:
+        """The identities of the adapters there."""
         ...
 
 

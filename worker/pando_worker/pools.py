@@ -18,6 +18,8 @@ class Pools:
     whole_image_tokens: int = 0
     host_pages: int = 0  # 0 without a host tier
     host_window_pages: int = 0
+    adapter_slots: int = 0  # adapters in device memory at a time; 0: adapters are off
+    adapter_pages: int = 0  # of device memory for all of them, each of RANK_PAGE ranks
     weight_bytes: int = 0  # of one rank, beside the pools
     host_page_bytes: int = 0  # of one page of all layers
     copy_rate: Rate = field(default_factory=Rate)  # bytes copied to and from the host, as measured
