@@ -36,6 +36,8 @@ OPERATORS_OWN = frozenset(
         "tensor_parallel_size",
         "drain_seconds",
         "hand_off_seconds",
+        "lora_modules",
+        "pinned_loras",
     }
 )
 """Worker settings that the operator sets from other parts of the spec."""

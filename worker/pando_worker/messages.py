@@ -88,6 +88,7 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     grammar: str | None = None  # for the output, in llguidance's serialized form
     priority: int = 0  # higher first, with the policy "priority"
     namespace: bytes = b""  # within which it shares cached prefixes; see memory/namespace.py
+    adapter: bytes = b""  # the identity of its LoRA adapter, which is loaded; b"": the base
     deadline_s: float | None = None  # seconds from now, after which it ends with status 504
     images: tuple[PromptImage, ...] = ()  # in the order of the prompt
 
@@ -107,6 +108,7 @@ class Embed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     pooling: Pooling
     priority: int = 0
     namespace: bytes = b""
+    adapter: bytes = b""
     deadline_s: float | None = None
 
 
@@ -121,6 +123,31 @@ class FlushCache(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Drop all cached prefixes. Answered by `CacheFlushed`."""
 
     call: int
+
+
+class LoadAdapter(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Check the files of a LoRA adapter, which requests may name afterwards, until it has been
+    unloaded as often as it was loaded. Answered by `AdapterLoaded` or `AdapterRefused`."""
+
+    call: int
+    path: str
+
+
+class PinAdapter(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Keep a loaded adapter in device memory, or no longer. Answered by `AdapterDone`, once it is
+    there, or by `AdapterRefused`."""
+
+    call: int
+    identity: bytes
+    is_pinned: bool
+
+
+class UnloadAdapter(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Take back one load of an adapter. With the last one it is forgotten, after the requests that
+    are here. Answered by `AdapterDone`."""
+
+    call: int
+    identity: bytes
 
 
 Command = Generate | Embed | Abort | FlushCache
@@ -163,14 +190,38 @@ class Rejected(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     rid: str
     message: str
-    # 400: it can never fit, or its grammar is invalid; 503: the queue is full; 504: its deadline
-    # passed; 500: it failed while running.
+    # 400: it can never fit, or its grammar is invalid; 404: its adapter is not loaded; 502: its
+    # adapter cannot be read any more; 503: the queue is full; 504: its deadline passed; 500: it
+    # failed while running.
     status: int
 
 
 class CacheFlushed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     call: int
     done: bool  # False: requests were running or waiting
+
+
+class AdapterLoaded(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    call: int
+    identity: bytes  # 16 bytes, a hash of its weights
+    rank: int  # the largest of its layers
+
+
+class AdapterDone(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    call: int
+
+
+class AdapterRefused(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    call: int
+    status: int  # 400: its files are broken or do not fit the model; 409: there is no room for it
+    message: str
+
+
+class AdapterPlaces(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Where adapters are, by identity; sent after changes. The others are on disk."""
+
+    device: tuple[bytes, ...] = ()
+    host: tuple[bytes, ...] = ()
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -231,6 +282,26 @@ class Stats(msgspec.Struct, kw_only=True, tag=True):
     host_tokens: int = 0  # on the host, including those that are also on the device
     host_stored_tokens_total: int = 0  # copied to the host
     host_loaded_tokens_total: int = 0  # copied back to the device
+    # Of LoRA adapters.
+    adapter_slots: int = 0  # adapters in device memory at once
+    free_adapter_slots: int = 0  # empty, or with an adapter that no request holds
+    adapters_waiting: int = 0  # which waiting requests need, and that have no slot yet
+    adapter_load_s: float = 0.0  # of a load from host memory, smoothed; 0.0 before the first one
+    adapter_read_s: float = 0.0  # what reading one from disk adds
+    adapter_slot_wait_s: float = 0.0  # for a slot while requests hold all, smoothed
+    adapter_loads_total: int = 0
 
 
-Event = Outputs | Embedded | Rejected | CacheFlushed | Ready | Working | Stats
+Event = (
+    Outputs
+    | Embedded
+    | Rejected
+    | CacheFlushed
+    | AdapterLoaded
+    | AdapterDone
+    | AdapterRefused
+    | AdapterPlaces
+    | Ready
+    | Working
+    | Stats
+)
