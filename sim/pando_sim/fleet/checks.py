@@ -53,7 +53,8 @@ class Checks:
         """Each page has one owner: the free list, the cache, or a request."""
         self.counts["pools add up"] += 1
         kv, queues = replica.scheduler.kv, replica.scheduler.planner
-        own = sum(req.num_pages - req.tree_pages for req in (*queues.prefilling, *queues.running))
+        admitted = (*queues.prefilling, *queues.running)
+        own = sum(req.num_pages - kv.tree_pages(req) for req in admitted)
         cache = kv.cache.evictable_pages + kv.cache.protected_pages
         found = kv.allocator.num_free + cache + own
         if found != kv.allocator.num_pages:

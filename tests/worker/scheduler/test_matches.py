@@ -68,7 +68,6 @@ class Queue:
             prompt_len=len(prompt),
             sampling=SamplingParams(max_new_tokens=4),
             arrival=self.sent,
-            hit_when_queued=0,
             queued_at=0.0,
             namespace=self.namespace(),
         )

@@ -201,7 +201,7 @@ class World:
         owners = [page for pages in held for page in pages.tolist()]
         assert len(owners) == kv.cache.evictable_pages + kv.cache.protected_pages
         for req in holding.values():
-            owners += kv.rows.pages[req.row, req.tree_pages : req.num_pages].tolist()
+            owners += kv.rows.pages[req.row, kv.tree_pages(req) : req.num_pages].tolist()
         assert len(set(owners)) == len(owners), "a page has two owners"
         assert len(owners) + kv.allocator.num_free == kv.allocator.num_pages
         if kv.windows and kv.sight:

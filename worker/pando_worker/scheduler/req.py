@@ -110,7 +110,6 @@ class Req:
     prompt_len: int
     sampling: SamplingParams
     arrival: int  # a counter: orders requests that are otherwise equal
-    hit_when_queued: int  # tokens that were cached when it joined the queue
     queued_at: float  # the scheduler's clock, seconds
     logprobs: LogprobsWanted | None = None
     pooling: Pooling | None = None  # set for a request to embed, which produces no token
@@ -118,6 +117,7 @@ class Req:
     namespace: bytes = b""  # of the radix cache: it shares prefixes only within it
     deadline: float = math.inf  # the scheduler's clock, seconds
     grammar: OutputGrammar | None = None
+    hit_when_queued: int = 0  # tokens that were cached when it joined the queue
     images: tuple[ImageSpan, ...] = ()  # whose tokens in `ids` are those of memory/image_ids.py
 
     cached_len: int = 0
@@ -135,8 +135,7 @@ class Req:
     # Held while the request is admitted; set by the KVManager.
     row: int = -1  # in the ReqToTokenPool
     num_pages: int = 0  # pages in that row
-    tree_pages: int = 0  # of those, the leading ones that the radix cache owns
-    node: TreeNode | None = None  # the node that is locked to keep them
+    node: TreeNode | None = None  # where its cached prefix ends; locked, so that it stays
     # The range of these pages whose window pages it has pinned; see `WindowPages`.
     window_first: int = 0
     window_end: int = 0
@@ -153,6 +152,11 @@ class Req:
     def shift(self) -> int:
         """What its images add to the rotary positions of all tokens behind them."""
         return sum(image.shift for image in self.images)
+
+    @property
+    def tree_tokens(self) -> int:
+        """Its leading tokens whose pages the radix cache owns."""
+        return 0 if self.node is None else self.node.end
 
     @property
     def num_tokens(self) -> int:

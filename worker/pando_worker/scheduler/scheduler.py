@@ -24,8 +24,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from pando_worker.batch import ModelRunner, Step, StepResult
 from pando_worker.grammar.errors import GrammarError
 from pando_worker.messages import (
@@ -40,11 +38,10 @@ from pando_worker.messages import (
     Generate,
     Output,
     Outputs,
-    PromptImage,
     Rejected,
-    SamplingParams,
     Stats,
 )
+from pando_worker.scheduler.arrivals import grammar_of, images_of, make_req, misfit
 from pando_worker.scheduler.batches.batching import BatchBuilder, Batches, Row
 from pando_worker.scheduler.batches.constrained import (
     OutputGrammarCompiler,
@@ -53,7 +50,7 @@ from pando_worker.scheduler.batches.constrained import (
 from pando_worker.scheduler.batches.outputs import last_output, take_result, take_token
 from pando_worker.scheduler.batches.results import read_decodes, read_results
 from pando_worker.scheduler.compiling import Compiling, set_grammar
-from pando_worker.scheduler.images import Images, read_images
+from pando_worker.scheduler.images import Images
 from pando_worker.scheduler.meter import Meter
 from pando_worker.scheduler.pages.kv_manager import KVManager
 from pando_worker.scheduler.planning.planner import Planner
@@ -65,16 +62,6 @@ log = logging.getLogger("pando.worker.scheduler")
 
 MAX_IMAGE_BYTES = 2**30
 """Of the arrays of all images here; further ones get 503."""
-
-_NO_TOKENS = SamplingParams(max_new_tokens=0)
-
-
-def _num_output(command: Generate | Embed) -> int:
-    return command.num_output if isinstance(command, Generate) else 0
-
-
-def _images(command: Generate | Embed) -> tuple[PromptImage, ...]:
-    return command.images if isinstance(command, Generate) else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,65 +184,38 @@ class Scheduler:
     # Requests arrive
 
     def _enqueue(self, command: Generate | Embed) -> list[Event]:
-        sampling = command.sampling if isinstance(command, Generate) else _NO_TOKENS
-        grammar = command.grammar if isinstance(command, Generate) else None
-        if problem := self._refusal(command, sampling.max_new_tokens, grammar):
+        if problem := self._refusal(command):
             status, message = problem
             return [Rejected(rid=command.rid, status=status, message=message)]
-        num_known = len(command.input_ids)
-        prompt_len = num_known - _num_output(command)
-        ids = np.empty(prompt_len + sampling.max_new_tokens, dtype=np.int32)
-        ids[:num_known] = command.input_ids
-        are_whole = self._images is not None and self._images.are_whole
-        images = read_images(_images(command), ids, are_whole)
-        now = self._clock()
-        req = Req(
-            rid=command.rid,
-            ids=ids,
-            num_known=num_known,
-            prompt_len=prompt_len,
-            sampling=sampling,
+        req = make_req(
+            command,
             arrival=self._arrivals,
-            hit_when_queued=self.kv.prefix_len(ids[:num_known], command.namespace),
-            queued_at=now,
-            logprobs=command.logprobs if isinstance(command, Generate) else None,
-            pooling=command.pooling if isinstance(command, Embed) else None,
-            priority=command.priority,
-            namespace=command.namespace,
-            deadline=math.inf if command.deadline_s is None else now + command.deadline_s,
-            images=images,
+            now=self._clock(),
+            images_are_whole=self._images is not None and self._images.are_whole,
         )
+        req.hit_when_queued = self.kv.prefix_len(req.tokens(req.num_known), req.namespace)
         self._arrivals += 1
         self._by_rid[req.rid] = req
         self._next_deadline = min(self._next_deadline, req.deadline)
-        if grammar and self._grammars:
+        if (grammar := grammar_of(command)) and self._grammars:
             self._compiling.add(req, self._grammars.compile(grammar, req.namespace))
         else:
             self.planner.waiting.append(req)
         return []
 
-    def _refusal(
-        self, command: Generate | Embed, max_new_tokens: int, grammar: str | None
-    ) -> tuple[int, str] | None:
+    def _refusal(self, command: Generate | Embed) -> tuple[int, str] | None:
         """Why a request is rejected: status and message; None if it is accepted."""
-        num_output = _num_output(command)
-        prompt_len = len(command.input_ids) - num_output
         if command.rid in self._by_rid:
             return 400, f"request id {command.rid!r} is already in use"
-        if prompt_len <= 0:
-            return 400, "the prompt has no tokens"
-        if num_output and num_output >= max_new_tokens:
-            return 400, f"its {num_output} tokens are all that max_tokens {max_new_tokens} allows"
-        if prompt_len + max_new_tokens > self.kv.max_request_tokens:
-            return 400, (
-                f"the prompt's {prompt_len} tokens and max_tokens {max_new_tokens} together exceed"
-                f" this worker's limit of {self.kv.max_request_tokens} tokens"
-            )
-        if grammar and self._grammars is None:
-            return 400, "this worker does not support grammars"
-        if images := _images(command):
-            if self._images is None:
-                return 400, "this worker's model reads text only"
+        problem = misfit(
+            command,
+            max_request_tokens=self.kv.max_request_tokens,
+            has_grammars=self._grammars is not None,
+            has_images=self._images is not None,
+        )
+        if problem:
+            return 400, problem
+        if images := images_of(command):
             held = sum(req.image_bytes for req in self._by_rid.values())
             if held + sum(image.num_bytes for image in images) > MAX_IMAGE_BYTES:
                 return 503, f"requests here have {held} bytes of images already; try again later"

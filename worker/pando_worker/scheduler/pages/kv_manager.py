@@ -157,6 +157,10 @@ class KVManager:
             if self.host.windows:
                 batch.window_stores, batch.window_loads = self.host.windows.take_copies()
 
+    def tree_pages(self, req: Req) -> int:
+        """The leading pages of an admitted request's row that the radix cache owns."""
+        return req.tree_tokens // self.page_size
+
     def pages_for(self, tokens: int) -> int:
         return -(-tokens // self.page_size)
 
@@ -198,7 +202,7 @@ class KVManager:
         self.cache.count_use(key, match, req.namespace)
         req.row = self.rows.alloc()
         req.node = match.node
-        req.tree_pages = req.num_pages = hit
+        req.num_pages = hit
         req.cached_len = hit * self.page_size
         self.rows.pages[req.row, :hit] = match.pages
         self._grow(req)
@@ -311,17 +315,17 @@ class KVManager:
         """
         count = (req.cached_len if end is None else end) // self.page_size
         assert req.node is not None
-        if count <= req.tree_pages or not self._may_share(req):
+        if count <= self.tree_pages(req) or not self._may_share(req):
             return
         if self.sliding:
             self.sliding.unpin(req)
         self._give_to_cache(req, count)
         key = req.tokens(count * self.page_size)
         match = self.cache.match_prefix(key, req.namespace, req.node)
+        self.rows.replace(req.row, self.tree_pages(req), match.pages)
         self.cache.inc_lock_ref(match.node)
         self.cache.dec_lock_ref(req.node)
-        self.rows.replace(req.row, req.tree_pages, match.pages)
-        req.node, req.tree_pages = match.node, count
+        req.node = match.node
         if self.sliding:
             self.sliding.pin(req)
 
@@ -334,10 +338,11 @@ class KVManager:
         count = (req.cached_len if end is None else end) // self.page_size
         if self.sliding:
             self.sliding.unpin(req)
-        if count > req.tree_pages and self._may_share(req):
+        owned = self.tree_pages(req)
+        if count > owned and self._may_share(req):
             self._give_to_cache(req, count)
-            req.tree_pages = count
-        self._release(req)
+            owned = count
+        self._release(req, owned)
 
     def retract_req(self, req: Req, end: int | None = None) -> None:
         """Retract a running request: like `cache_finished_req`, but it waits again and holds
@@ -353,10 +358,10 @@ class KVManager:
     def discard_failed_req(self, req: Req) -> None:
         """Free a failed request's row, and remove from the cache what it has computed, since the
         next request with this prefix would fail as well."""
-        key = req.tokens(req.tree_pages * self.page_size)
+        key = req.tokens(req.tree_tokens)
         if self.sliding:
             self.sliding.unpin(req)
-        self._release(req)
+        self._release(req, self.tree_pages(req))
         if self.cache.enabled:
             start = (req.cached_prompt_tokens or 0) // self.page_size * self.page_size
             self.cache.forget(key, start, req.namespace)
@@ -366,13 +371,14 @@ class KVManager:
         assert req.node is not None
         return self.cache.enabled and not req.node.is_forgotten
 
-    def _release(self, req: Req) -> None:
+    def _release(self, req: Req, owned: int) -> None:
+        """Free a request's row, and its pages but for the first `owned`, which the cache owns."""
         assert req.node is not None
         self.cache.dec_lock_ref(req.node)
-        self.allocator.free(self.rows.pages[req.row, req.tree_pages : req.num_pages])
+        self.allocator.free(self.rows.pages[req.row, owned : req.num_pages])
         self.rows.free(req.row)
         req.row, req.node = -1, None
-        req.num_pages = req.tree_pages = req.cached_len = 0
+        req.num_pages = req.cached_len = 0
         req.window_first = req.window_end = 0
 
     def flush(self) -> None:
@@ -420,8 +426,8 @@ class KVManager:
         """
         key, pages = req.tokens(count * self.page_size), self.rows.pages[req.row, :count]
         known = self.cache.insert(key, pages, req.namespace, req.node)
-        twice = slice(req.tree_pages, known)
-        if self.windows and req.tree_pages < known:
+        twice = slice(self.tree_pages(req), known)
+        if self.windows and twice.start < known:
             there = self.cache.pages_of(key, req.namespace)
             self.windows.move(pages[twice], there[twice])
         self.allocator.free(pages[twice])

@@ -77,8 +77,8 @@ class SlidingWindows:
     def admit(self, req: Req) -> None:
         """Pin the window pages of a request's cached prefix; those that only the host has are
         copied before the next batch."""
-        req.window_first = self._sight.first_seen(req.tree_pages)
-        req.window_end = req.tree_pages
+        req.window_end = req.tree_tokens // self._page_size
+        req.window_first = self._sight.first_seen(req.window_end)
         seen = self._pinned(req)
         there = self._windows.has(seen)
         self._windows.pin(seen[there])
@@ -125,7 +125,8 @@ class SlidingWindows:
                 pages = self._rows.pages[req.row]
                 behind.append(pages[req.window_first : first])
                 prompt = -(-req.prompt_len // self._page_size)
-                own = max(req.window_first, req.tree_pages, prompt)
+                cached = req.tree_tokens // self._page_size
+                own = max(req.window_first, cached, prompt)
                 of_output.append(pages[own:first])
                 req.window_first = first
         if behind:

@@ -1,8 +1,8 @@
 """Prefix sharing among requests that wait together.
 
 If several waiting requests have a common prefix that is not cached, only the first should compute
-it. A request whose leading `tree_pages` pages are cached computes the pages after them: its key is
-the node where its cached prefix ends and a few tokens beyond. A waiting request with the same key
+it. An admitted request computes the pages after its cached prefix: its key is the node where that
+ends and a few tokens beyond. A waiting request with the same key
 would compute the same next pages, so it waits for the chunk in progress. One that could not use
 these pages does not wait: a mean-pooled prompt runs all its tokens, and a scored one those from its
 `prompt_start` on.
@@ -37,7 +37,7 @@ class Computing:
 
     def add(self, req: Req) -> None:
         """Add the pages that an admitted request computes, those after its cached ones."""
-        start = req.tree_pages * self._kv.page_size
+        start = req.tree_tokens
         if self._kv.cache.enabled and start + self._beyond < req.num_known:
             assert req.node is not None
             self._keys.add(self._key(req, req.node, start))
