@@ -70,7 +70,7 @@ class Stride:
         if count <= 0:
             return
         if self.reqs:
-            self._kv.grow_ahead(self.reqs, until - self.taken_in)
+            _grow_ahead(self._kv, self.reqs, until - self.taken_in)
             self._planner.ratio.decay(count)
             self._planner.decodes.refresh()
         self._launched = until
@@ -119,11 +119,39 @@ def plan_stride(planner: Planner, kv: KVManager, meter: Meter, most: int) -> Str
     if reqs:
         # The step that ends a request is not part of the stride.
         steps = min(steps, min(req.remaining_tokens for req in reqs) - 1)
-    while steps > 1 and kv.lacking(reqs, steps) > kv.allocator.num_free:
+    while steps > 1 and _lacking(kv, reqs, steps) > kv.allocator.num_free:
         steps //= 2
     if steps < 2 or not all(req.is_plain for req in planner.running):
         return None
     return Stride(planner, kv, meter, reqs=reqs, prompt=prompt, chunk=chunk, steps=steps)
+
+
+def _lacking(kv: KVManager, reqs: Sequence[Req], steps: int) -> int:
+    """Pages that admitted requests lack to run `steps` steps of one token each."""
+    return sum(kv.pages_for(req.num_tokens + steps - 1) - req.num_pages for req in reqs)
+
+
+def _grow_ahead(kv: KVManager, reqs: Sequence[Req], steps: int) -> None:
+    """Allocate at once what `KVManager.grow` would allocate before each of `steps` steps of one
+    token: the same pages in the same order. Nothing may have to be evicted, and no layer may have
+    window pages.
+
+    Raises:
+        MemoryError: fewer than `_lacking` are free.
+    """
+    size = kv.page_size
+    wants: list[tuple[int, int]] = []  # step, request
+    for index, req in enumerate(reqs):
+        first = req.num_pages * size - req.num_tokens + 1
+        wants += [(step, index) for step in range(first, steps, size)]
+    if not wants:
+        return
+    wants.sort()
+    pages = kv.take_pages(len(wants))
+    for (_, index), page in zip(wants, pages.tolist(), strict=True):
+        req = reqs[index]
+        kv.rows.pages[req.row, req.num_pages] = page
+        req.num_pages += 1
 
 
 def _chunks(planner: Planner, kv: KVManager, prompt: Req, decodes: int) -> tuple[int, int]:

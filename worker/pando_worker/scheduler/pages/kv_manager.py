@@ -252,34 +252,6 @@ class KVManager:
             self.windows.grow(pages)
         return pages
 
-    def lacking(self, reqs: Sequence[Req], steps: int) -> int:
-        """Pages that admitted requests lack to run `steps` steps of one token each."""
-        more = steps - 1 + self.page_size - 1
-        size = self.page_size
-        return sum((req.num_tokens + more) // size - req.num_pages for req in reqs)
-
-    def grow_ahead(self, reqs: Sequence[Req], steps: int) -> None:
-        """Allocate at once what `grow` would allocate before each of `steps` steps of one token:
-        the same pages in the same order. Nothing may have to be evicted, and no layer may have
-        window pages.
-
-        Raises:
-            MemoryError: fewer than `lacking` are free.
-        """
-        size = self.page_size
-        wants: list[tuple[int, int]] = []  # step, request
-        for index, req in enumerate(reqs):
-            first = req.num_pages * size - req.num_tokens + 1
-            wants += [(step, index) for step in range(first, steps, size)]
-        if not wants:
-            return
-        wants.sort()
-        pages = self.take_pages(len(wants))
-        for (_, index), page in zip(wants, pages.tolist(), strict=True):
-            req = reqs[index]
-            self.rows.pages[req.row, req.num_pages] = page
-            req.num_pages += 1
-
     def cover(self, req: Req, end: int) -> None:
         """Give an admitted request the window pages that it needs to run its tokens up to `end`.
 
