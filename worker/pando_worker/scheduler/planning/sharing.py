@@ -2,10 +2,9 @@
 
 If several waiting requests have a common prefix that is not cached, only the first should compute
 it. An admitted request computes the pages after its cached prefix: its key is the node where that
-ends and a few tokens beyond. A waiting request with the same key
-would compute the same next pages, so it waits for the chunk in progress. One that could not use
-these pages does not wait: a mean-pooled prompt runs all its tokens, and a scored one those from its
-`prompt_start` on.
+ends and a few tokens beyond. A waiting request with the same key would compute the same next pages,
+so it waits for the chunk in progress. One that could not use these pages does not wait: a
+mean-pooled prompt runs all its tokens, and a scored one those from its `prompt_start` on.
 """
 
 from collections.abc import Iterable
