@@ -197,6 +197,9 @@ class StepResult:
     logprobs: Logprobs | None = None  # of `tokens`, if any row requested them
     scores: Logprobs | None = None  # of `PromptScores.targets`
     pooled: Float32 | None = None  # [num_pooled, hidden_size], in the order of `PooledRows`
+    # Digests of images of this step that the vision tower could not encode: the rows that run their
+    # tokens mean nothing.
+    failed_images: frozenset[bytes] = frozenset()
 
 
 class Step(Protocol):

@@ -62,7 +62,7 @@ class TorchModelRunner:
         self.kv_pool, self.capacity_tokens = loaded.kv_pool, loaded.capacity_tokens
         self._model, self._device = loaded.model, loaded.device
         self._weight_bytes = loaded.weight_bytes
-        self._images = ImageEmbeddings(loaded.tower) if loaded.tower else None
+        self._images = ImageEmbeddings(loaded.tower, self._group) if loaded.tower else None
         self._image_tokens = loaded.image_tokens
         self._whole_image_tokens = loaded.whole_image_tokens
         self.host_pool = make_host_pool(loaded.kv_pool, settings, self._group)
@@ -109,6 +109,9 @@ class TorchModelRunner:
                 head, vocab_size = self._model.logits, self.config.vocab_size
                 scores = prompt_logprobs(head, hidden, batch.scores, vocab_size)
             logits, pooled = self._head(batch, hidden), pool(hidden, batch)
+        failed_images: frozenset[bytes] = frozenset()
+        if self._images is not None and batch.images is not None:
+            failed_images = self._images.failed(batch.images)
         return TorchStep(
             batch,
             logits,
@@ -118,6 +121,7 @@ class TorchModelRunner:
             self._histories,
             self._group,
             self._searches,
+            failed_images,
         )
 
     @torch.inference_mode()

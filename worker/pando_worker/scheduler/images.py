@@ -9,7 +9,7 @@ The tower has a budget of its own in each step, so that it delays streams by lit
 next image is beyond it runs up to that image.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,6 +53,7 @@ class Images:
         self._budget = tokens_per_step
         self._kept: dict[bytes, int] = {}  # digest: tokens, the longest unused first
         self._planned: dict[bytes, int] = {}  # to be encoded in the step that is planned
+        self._failed: list[bytes] = []  # still to be dropped
         self.encoded_total = 0
 
     def begin(self) -> None:
@@ -136,8 +137,9 @@ class Images:
         if not parts:
             return None
         self.encoded_total += len(encode)
+        failed, self._failed = self._failed, []
         return ImageTokens(
-            drop=self._keep(used),
+            drop=[*failed, *self._keep(used)],
             encode=[
                 PixelValues(span.digest, span.embeddings, span.arrays) for span in encode.values()
             ],
@@ -145,6 +147,12 @@ class Images:
             rows=parts,
             seen=seen,
         )
+
+    def failed(self, digests: Iterable[bytes]) -> None:
+        """The tower could not encode these images. A request that brings one again tries again."""
+        for digest in digests:
+            if self._kept.pop(digest, None) is not None:
+                self._failed.append(digest)
 
     def _keep(self, used: dict[bytes, int]) -> list[bytes]:
         """Keep the embeddings that a step uses; returns those dropped for them. A step's own are
@@ -204,6 +212,13 @@ def _up_to_each(batch: ForwardBatch) -> Int32:
     behind = np.cumsum(batch.extend_lens) - batch.seq_lens
     places = np.arange(len(batch.input_ids)) - np.repeat(behind, batch.extend_lens)
     return (places + 1).astype(np.int32)
+
+
+def runs_any(row: Row, digests: Set[bytes]) -> bool:
+    """Whether a row runs tokens of one of these images."""
+    return bool(digests) and any(
+        part.span.digest in digests for part in _needed(row.req, row.start, row.end)
+    )
 
 
 def _needed(req: Req, start: int, end: int) -> list[_Needed]:

@@ -50,7 +50,7 @@ from pando_worker.scheduler.batches.constrained import (
 from pando_worker.scheduler.batches.outputs import last_output, take_result, take_token
 from pando_worker.scheduler.batches.results import read_decodes, read_results
 from pando_worker.scheduler.compiling import Compiling, set_grammar
-from pando_worker.scheduler.images import Images
+from pando_worker.scheduler.images import Images, runs_any
 from pando_worker.scheduler.meter import Meter
 from pando_worker.scheduler.pages.kv_manager import KVManager
 from pando_worker.scheduler.planning.planner import Planner
@@ -360,13 +360,19 @@ class Scheduler:
     ) -> None:
         results = read_results(launched.rows, result, len(launched.decodes))
         num_jumps = len(launched.rows) - len(launched.prefills)
+        failed_images = result.failed_images
+        if self._images:
+            self._images.failed(failed_images)
         for index, (row, found) in enumerate(zip(launched.rows, results, strict=True)):
             req = row.req
             req.in_flight -= 1
             stale, req.stale = req.stale, False
             if not stale:
                 req.unseen -= row.samples
-            if req.ending is None and not stale:
+            if req.ending is None and not stale and runs_any(row, failed_images):
+                req.ending = Ending.FAILED
+                self._reject(req, 500, "the vision tower failed on one of its images")
+            elif req.ending is None and not stale:
                 match take_result(row, found):
                     case Output() as output:
                         outputs.append(output)

@@ -5,7 +5,7 @@ years. They are loaded with a decoder of no layers, which is then thrown away.
 """
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ class VisionTower(nn.Module):
     Attributes:
         hidden_size: of the decoder
         embedding_bytes: of one image token
+        device: where it computes
     """
 
     def __init__(self, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> None:
@@ -41,28 +42,29 @@ class VisionTower(nn.Module):
         vision = self._model.config.vision_config
         levels = 1 + len(getattr(vision, "deepstack_visual_indexes", ()))
         self.hidden_size: int = self._model.config.get_text_config().hidden_size
-        self.embedding_bytes = levels * self.hidden_size * dtype.itemsize
+        self._width = levels * self.hidden_size
+        self.embedding_bytes = self._width * dtype.itemsize
         self._arguments = inspect.signature(self._model.model.get_image_features).parameters
-        self._dtype, self._device = dtype, device
+        self._dtype, self.device = dtype, device
 
     @torch.inference_mode()
     def encode(self, images: Sequence[PixelValues]) -> list[Tensor]:
-        """Embeddings of each image, [its tokens, hidden_size]; those whose arrays have equal shapes
-        run as one batch.
+        """Embeddings of each image, [its tokens, hidden_size], by one batch.
 
         In a model with features for deeper layers these stand beside the embeddings: [its tokens,
         (1 + these layers) * hidden_size].
+
+        Args:
+            images: `alike`
+
+        Raises:
+            Exception: whatever the model's modules raise for these pixel values.
         """
-        found: dict[bytes, Tensor] = {}
-        by_shapes: dict[Any, list[PixelValues]] = {}
-        for image in images:
-            shapes = tuple((name, array.shape) for name, array in image.arrays.items())
-            by_shapes.setdefault(shapes, []).append(image)
-        for alike in by_shapes.values():
-            lengths = [image.tokens for image in alike]
-            rows = torch.split(self._features(alike), lengths)
-            found |= zip([image.digest for image in alike], rows, strict=True)
-        return [found[image.digest] for image in images]
+        return list(torch.split(self._features(images), [image.tokens for image in images]))
+
+    def blank(self, tokens: int) -> Tensor:
+        """In the place of embeddings that the model failed to compute: zeros."""
+        return torch.zeros(tokens, self._width, dtype=self._dtype, device=self.device)
 
     def _features(self, images: Sequence[PixelValues]) -> Tensor:
         """Embeddings of all images, [their tokens, ...]."""
@@ -88,8 +90,17 @@ class VisionTower(nn.Module):
         return frames.flatten(1)
 
     def _tensor(self, array: NDArray[Any]) -> Tensor:
-        tensor = torch.from_numpy(array).to(self._device)
+        tensor = torch.from_numpy(array).to(self.device)
         return tensor.to(self._dtype) if tensor.is_floating_point() else tensor
+
+
+def alike(images: Iterable[PixelValues]) -> list[list[PixelValues]]:
+    """Images in batches for the tower: those whose arrays have equal shapes."""
+    by_shapes: dict[Any, list[PixelValues]] = {}
+    for image in images:
+        shapes = tuple((name, array.shape) for name, array in image.arrays.items())
+        by_shapes.setdefault(shapes, []).append(image)
+    return list(by_shapes.values())
 
 
 def _joined(found: Tensor | Sequence[Tensor]) -> Tensor:

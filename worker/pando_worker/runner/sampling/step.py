@@ -26,6 +26,7 @@ class TorchStep:
         histories: Histories,
         group: ParallelGroup,
         searches: Searches = BY_TORCH,
+        failed_images: frozenset[bytes] = frozenset(),
     ) -> None:
         """
         Args:
@@ -36,6 +37,7 @@ class TorchStep:
             histories: earlier tokens of rows with penalties
             group: its first rank samples for all ranks
             searches: for `sample`
+            failed_images: as of `StepResult`
         """
         self._batch = batch
         self._logits = logits
@@ -43,6 +45,7 @@ class TorchStep:
         self._histories = histories
         self._group = group
         self._searches = searches
+        self._failed_images = failed_images
         self._scores = None if scores is None else ArrivingLogprobs(scores)
         self._pooled = None if pooled is None else HostCopy(pooled)
         self._logprobs: ArrivingLogprobs | None = None
@@ -75,7 +78,7 @@ class TorchStep:
 
     def result(self) -> StepResult:
         assert self._tokens is not None, "sample comes first"
-        result = StepResult(tokens=self._tokens.wait())
+        result = StepResult(tokens=self._tokens.wait(), failed_images=self._failed_images)
         if self._logprobs is not None:
             result.logprobs = self._logprobs.wait()
         if self._scores is not None:
