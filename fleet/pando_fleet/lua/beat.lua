@@ -23,13 +23,19 @@ end
 make_room(tree)
 redis.call('ZADD', replicas, now, replica)
 redis.call('HSET', beats, replica, heartbeat)
+if slots ~= '' then
+  redis.call('PERSIST', adapters)
+  redis.call('HSET', adapters, replica, slots)
+else
+  redis.call('HDEL', adapters, replica)
+end
 if is_ready and withheld(marks, replica, now) == '' then
   oldest_touch_ms = oldest_touch(tree)
   redis.call('HSET', terms, replica, $pack(TERMS))
 else
   redis.call('HDEL', terms, replica)
 end
-forget_silent(replicas, beats, terms, now)
+forget_silent(replicas, beats, terms, adapters, now)
 redis.call('PEXPIRE', tree, $TREE_TTL_MS)
 local wanted_by = redis.call('HGET', rival, 'url')
 if wanted_by then

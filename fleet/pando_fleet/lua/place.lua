@@ -23,6 +23,8 @@ end_expired_leases(book, now)
 local ready = read_fleet(book, replicas, terms, tree_prefix, now)
 
 local there = 0 -- requests at ready replicas, plus one per replica
+local slots = nil -- of the replicas with adapters, once a prompt needs one
+local delays = nil -- seconds until this prompt's adapter is there, by replica, if it needs one
 local pool_token = 0 -- seconds that others lose per token of work, while all replicas are busy
 
 -- Computes the parts of the cost that depend on `r` only, once for all prompts.
@@ -66,6 +68,20 @@ local function work_of(r, prompt, uncached)
   return uncached * (1 + (prompt - (uncached - 1) / 2) / r.doubling)
 end
 
+-- Finds until when each replica will have the adapter that the prompt needs. The load delays no other
+-- request, because it happens beside the steps.
+local function weigh_adapters(ask)
+  delays = ask.adapter ~= '' and {} or nil
+  if not delays then
+    return
+  end
+  slots = slots or read_all_slots(ready, adapters)
+  for _, r in ipairs(ready) do
+    local load_s, wait_s = adapter_delay(slots[r.name], ask.adapter)
+    delays[r] = load_s + wait_s
+  end
+end
+
 -- The delay in seconds that placing the prompt on `r`, which holds `chunks` of it, causes to all
 -- requests; README.md explains each term. Returns the cost and its parts.
 local function cost_of(r, ask, chunks)
@@ -75,6 +91,9 @@ local function cost_of(r, ask, chunks)
   local work, short = work_of(r, ask.prompt, uncached), r.over + uncached + ask.output
   local who = 1 + r.load.waiting + coming_to(r)
   local cost, kv_wait, evict = r.wait + work * (who / r.prefill + pool_token), 0, 0
+  if delays then
+    cost = cost + delays[r]
+  end
   if short > -r.cached then
     kv_wait, evict = max(0, short) / r.release, (min(short, 0) + r.cached) * r.leaf
     cost = cost + kv_wait + evict
@@ -153,6 +172,7 @@ weigh_all()
 -- equal replicas share the load.
 local function choose(ask, all)
   local best, most, found, full, is_full = nil, nil, {}, {}, false
+  weigh_adapters(ask)
 
   local function look(r, least, is_candidate_full)
     local chunks = chunks_held(r, ask.path, least, most and most.chunks)
@@ -210,6 +230,10 @@ local function packed(ask, candidate, most)
     capacity_chunks = floor(capacity_tokens * r.bytes_per_token / $CHUNK_BYTES)
   end
   local wait_s, work_s, coming, pool_s = r.wait, work / r.prefill, coming_to(r), work * pool_token
+  local adapter_load_s, adapter_wait_s = 0, 0
+  if delays then
+    adapter_load_s, adapter_wait_s = adapter_delay(slots[r.name], ask.adapter)
+  end
   local full, replica, url, incarnation = candidate.full, r.name, r.url, r.incarnation
   if not most then
     return $pack(CANDIDATE)
@@ -237,7 +261,7 @@ local function read_ask(i)
   return {
     path = path, prompt = prompt_tokens, output = output_tokens, lease = lease,
     lease_ms = lease_ms, tie = tie, most = max_outstanding, every = every, only = only,
-    excluded = names,
+    excluded = names, adapter = adapter,
   }, first + excluded
 end
 
@@ -254,6 +278,9 @@ while i <= #ARGV do
       answer = { answer, unpack(all_packed(ask, found)) }
     end
     answers[#answers + 1] = answer
+    if delays then
+      expect_load(slots[best.replica.name], ask.adapter, adapters)
+    end
     local owner = owner_of(best.replica.incarnation, best.replica.name)
     if add_lease(book, ask.lease, owner, work, room, now, ask.lease_ms) then
       weigh_all()

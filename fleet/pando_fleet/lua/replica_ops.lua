@@ -2,13 +2,14 @@
 -- Redis might evict them like trees.
 local FORGET_BATCH = 1000 -- per call: about a millisecond
 
-local function forget_silent(replicas, beats, terms, now)
+local function forget_silent(replicas, beats, terms, adapters, now)
   local oldest = now - $RETENTION_MS
   local lost = redis.call('ZRANGEBYSCORE', replicas, '-inf', oldest, 'LIMIT', 0, FORGET_BATCH)
   if #lost > 0 then
     redis.call('ZREM', replicas, unpack(lost))
     redis.call('HDEL', beats, unpack(lost))
     redis.call('HDEL', terms, unpack(lost))
+    redis.call('HDEL', adapters, unpack(lost))
   end
 end
 

@@ -1,2 +1,3 @@
 -- What a ready replica reports to placement.
 $reader(TERMS)
+$reader(ADAPTERS)

@@ -52,6 +52,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     lease_ms: int  # after which the lease expires if the router dies
     exclude: tuple[str, ...] = ()  # replicas that have failed this request
     only: str | None = None  # the only replica allowed
+    adapter: str = ""  # key of the LoRA adapter that it needs
     every: bool = False  # return all `candidates`, which takes Redis longer
     max_outstanding: int = 0  # most requests leased at one replica; 0: no limit
     tenant: str = ""  # owner of the keys, which must be salted so that no other tenant has them
@@ -127,6 +128,7 @@ class Placer:
             Place,
             replicas=keys.replicas,
             terms=keys.terms,
+            adapters=keys.adapters,
             leases=leases,
             parts=parts,
             loads=loads,
@@ -340,6 +342,7 @@ def _prompt(ask: Ask) -> Prompt:
         max_outstanding=ask.max_outstanding,
         every=int(ask.every),
         only=ask.only or "",
+        adapter=ask.adapter,
         excluded=len(ask.exclude),
     )
 

@@ -43,6 +43,10 @@ class PoolKeys:
         return self._name("terms")
 
     @property
+    def adapters(self) -> str:
+        return self._name("adapters")
+
+    @property
     def marks(self) -> str:
         return self._name("marks")
 

@@ -14,7 +14,8 @@ Seconds = Annotated[float, Meta(ge=0)]
 class AdapterPlace(StrEnum):
     """Where a replica holds an adapter's weights."""
 
-    DEVICE = "device"  # in a slot: its requests run at once
+    DEVICE = "device"  # in a slot, or being loaded into one
+    WAITING = "waiting"  # requests need it, and wait for a slot: requests hold all
     HOST = "host"
     DISK = "disk"
 

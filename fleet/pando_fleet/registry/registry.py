@@ -21,9 +21,10 @@ from pando_fleet.redis.client import TIMEOUT_S, FleetError, FleetUnavailable, Re
 from pando_fleet.redis.keys import POOLS, POOLS_COPIES, PoolKeys, pool_name
 from pando_fleet.redis.layout import calls
 from pando_fleet.redis.layout.calls import Call
-from pando_fleet.redis.layout.rows import Terms
+from pando_fleet.redis.layout.rows import ADAPTERS, AdapterTerms, Terms
 from pando_fleet.redis.scripts import Clock, Script, time_arg
 from pando_fleet.redis.wire import Wire, WireScript
+from pando_fleet.registry.adapter import AdapterPlace
 from pando_fleet.registry.replica import Heartbeat, Replica, ReplicaState
 
 ANNOUNCE_MS = 2_000
@@ -154,6 +155,7 @@ class Registry:
                 replicas=keys.replicas,
                 beats=keys.beats,
                 terms=keys.terms,
+                adapters=keys.adapters,
                 marks=keys.marks,
                 now=time_arg(self._clock),
             )
@@ -202,6 +204,7 @@ def beat_call(pool: str, heartbeat: Heartbeat, clock: Clock | None) -> tuple[cal
         replicas=keys.replicas,
         beats=keys.beats,
         terms=keys.terms,
+        adapters=keys.adapters,
         tree=keys.tree(heartbeat.replica, heartbeat.incarnation),
         marks=keys.marks,
         rival=keys.rival(heartbeat.replica),
@@ -209,8 +212,28 @@ def beat_call(pool: str, heartbeat: Heartbeat, clock: Clock | None) -> tuple[cal
         replica=heartbeat.replica,
         heartbeat=encoded,
         is_ready=int(heartbeat.state is ReplicaState.READY),
+        slots=_slots_of(heartbeat) if heartbeat.adapter_slots else b"",
     )
     return call, Terms._make((*_terms_of(heartbeat), 0.0))
+
+
+def _slots_of(beat: Heartbeat) -> bytes:
+    """An ADAPTERS."""
+
+    def keys(place: AdapterPlace) -> str:
+        return "".join(f"{key} " for key in beat.adapter_keys(place))
+
+    row = AdapterTerms(
+        free_slots=beat.free_adapter_slots,
+        load_s=beat.adapter_load_s,
+        read_s=beat.adapter_read_s,
+        slot_wait_s=beat.adapter_slot_wait_s,
+        incarnation=beat.incarnation,
+        device=keys(AdapterPlace.DEVICE),
+        waiting=keys(AdapterPlace.WAITING),
+        host=keys(AdapterPlace.HOST),
+    )
+    return ADAPTERS.pack_row(row)
 
 
 def leave_call(pool: str, replica: str, incarnation: str) -> calls.Leave:
@@ -219,6 +242,7 @@ def leave_call(pool: str, replica: str, incarnation: str) -> calls.Leave:
         replicas=keys.replicas,
         beats=keys.beats,
         terms=keys.terms,
+        adapters=keys.adapters,
         tree=keys.tree(replica, incarnation),
         replica=replica,
         incarnation=incarnation,

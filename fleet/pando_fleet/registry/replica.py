@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from pando_fleet.images.rule import ImageRule
-from pando_fleet.registry.adapter import Adapter, Seconds
+from pando_fleet.registry.adapter import Adapter, AdapterPlace, Seconds
 
 Count = Annotated[int, Meta(ge=0, le=2**53)]  # exact in Redis's numbers
 Rate = Annotated[float, Meta(ge=0)]
@@ -44,10 +44,9 @@ class Heartbeat:
     adapter_states: tuple[Adapter, ...] = ()
     adapter_slots: Count = 0  # adapters that fit into device memory at once; 0: unknown
     free_adapter_slots: Count = 0  # empty, or with an adapter that gives way: no request holds it
-    adapters_waiting: Count = 0  # that waiting requests need, and that have no slot and no load yet
     adapter_load_s: Seconds = 0.0  # of a load from host memory into a slot
     adapter_read_s: Seconds = 0.0  # of reading one from disk into host memory
-    adapter_slot_wait_s: Seconds = 0.0  # until the next slot is free, while requests hold all
+    adapter_slot_wait_s: Seconds = 0.0  # until one more slot is free, while requests hold all
     capacity_tokens: Count = 0
     max_requests: Count = 0  # at once; routers queue more; 0: no limit
     max_request_tokens: Count = 0  # prompt and output of one request together
@@ -79,6 +78,10 @@ class Heartbeat:
         if found is None and name in self.adapters:
             return Adapter(name=name)
         return found
+
+    def adapter_keys(self, place: AdapterPlace) -> list[str]:
+        """The keys of the adapters there."""
+        return [each.key for each in self.adapter_states if each.place is place]
 
     @property
     def free_tokens(self) -> int:

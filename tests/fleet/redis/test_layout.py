@@ -135,11 +135,15 @@ def test_what_lua_packs_python_and_lua_unpack_again(
         with pytest.raises(TypeError):
             packed.unpack(row)
         return
-    if name in ("PART", "LOAD", "QUEUE"):
+    if name in ("PART", "LOAD", "QUEUE", "ADAPTERS"):
         assert packed.pack_row(packed.kind(*values)) == row
+        assert packed.unpack_row(row) == packed.kind(*values)
+    if packed.is_versioned_in_front:
+        row = row[1:]
     value, rest = packed.unpack(row + b"behind")
     assert [getattr(value, field) for field in packed.fields] == values
-    assert rest == (bytes([packed.version]) if packed.version else b"") + b"behind"
+    has_version_behind = packed.version and not packed.is_versioned_in_front
+    assert rest == (bytes([packed.version]) if has_version_behind else b"") + b"behind"
     for cut in range(min(len(row), 8)):
         with pytest.raises(ValueError):
             packed.unpack(row[:cut])
@@ -166,7 +170,7 @@ def pack(lua: Redis, name: str, values: list[Any]) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("name", "version"), [*itertools.product(ROWS, (2, 77, 255)), ("TERMS", 0)]
+    ("name", "version"), [*itertools.product(ROWS, (2, 77, 255)), ("TERMS", 0), ("ADAPTERS", 0)]
 )  # the previous release wrote a 0 at the others' end
 def test_a_row_of_a_version_that_is_not_known_is_an_error(
     lua: Redis, name: str, version: int
@@ -241,6 +245,7 @@ async def test_an_unknown_mode_places_nothing(world: World) -> None:
     call: Any = calls.Place(
         replicas=keys.replicas,
         terms=keys.terms,
+        adapters=keys.adapters,
         leases=leases,
         parts=parts,
         loads=loads,
@@ -248,7 +253,7 @@ async def test_an_unknown_mode_places_nothing(world: World) -> None:
         mode="hold",  # type: ignore[arg-type]
         tree_prefix=keys.tree_prefix,
     )
-    prompt = calls.Prompt(b"", 10, 1, "lease", 1_000, 0, 0, 0, "", 0)
+    prompt = calls.Prompt(b"", 10, 1, "lease", 1_000, 0, 0, 0, "", "", 0)
     with pytest.raises(FleetError, match="unknown mode of placement: hold"):
         await WireScript(world.wire, calls.Place)(call, *astuple(prompt))
     assert (await world.terms())["a"].outstanding == 0

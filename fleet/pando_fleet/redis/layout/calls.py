@@ -20,7 +20,8 @@ Call = TypeVar("Call", bound=msgspec.Struct)
 
 
 class Beat(msgspec.Struct, frozen=True, gc=False):
-    """Records a heartbeat. `Terms` follow; beat.lua fills in `oldest_touch_ms`.
+    """Records a heartbeat. `Terms` follow; beat.lua fills in `oldest_touch_ms`. `slots` is an
+    ADAPTERS, empty if it has no adapters.
 
     Answers nil; or "taken", the URL of the living owner of this name and its last heartbeat's time,
     and then records nothing; or "wanted" and the URL of another one that was refused this name.
@@ -29,6 +30,7 @@ class Beat(msgspec.Struct, frozen=True, gc=False):
     replicas: Key
     beats: Key
     terms: Key
+    adapters: Key
     tree: Key
     marks: Key
     rival: Key
@@ -36,6 +38,7 @@ class Beat(msgspec.Struct, frozen=True, gc=False):
     replica: str
     heartbeat: bytes
     is_ready: Flag
+    slots: bytes
 
 
 class Announce(msgspec.Struct, frozen=True, gc=False):
@@ -85,6 +88,7 @@ class Leave(msgspec.Struct, frozen=True, gc=False):
     replicas: Key
     beats: Key
     terms: Key
+    adapters: Key
     tree: Key
     replica: str
     incarnation: str
@@ -97,6 +101,7 @@ class Replicas(msgspec.Struct, frozen=True, gc=False):
     replicas: Key
     beats: Key
     terms: Key
+    adapters: Key
     marks: Key
     now: Now
 
@@ -111,6 +116,7 @@ class Place(msgspec.Struct, frozen=True, gc=False):
 
     replicas: Key
     terms: Key
+    adapters: Key
     leases: Key
     parts: Key
     loads: Key
@@ -129,6 +135,7 @@ class Prompt(msgspec.Struct, frozen=True, gc=False):
     max_outstanding: int  # at one replica; 0: no limit
     every: Flag  # answer each candidate
     only: str  # the only replica allowed, or ''
+    adapter: str  # the key of the adapter that it needs, or ''
     excluded: int  # the number of replicas' names, which follow
 
 
@@ -381,7 +388,7 @@ SCRIPTS: dict[type[msgspec.Struct], tuple[str, ...]] = {
     CheckWrites: ("check_writes",),
     Leave: ("leave",),
     Replicas: ("clock", "mark_ops", "replica_ops", "terms", "replicas"),
-    Place: ("clock", "tree_ops", "lease_ops", "terms", "fleet_ops", "place"),
+    Place: ("clock", "tree_ops", "lease_ops", "terms", "fleet_ops", "adapter_ops", "place"),
     Settle: ("clock", "tree_ops", "memory_ops", "lease_ops", "settle"),
     BeatRouter: ("clock", "lease_ops", "router_beat"),
     Reap: ("clock", "lease_ops", "router_reap"),

@@ -55,17 +55,23 @@ class Packed(Generic[Kind]):
         return self.kind(*self._in_order_of_kind(values)), rest
 
     def pack_row(self, value: Kind) -> bytes:
-        """The row exactly as a script writes it. For kinds with their version at the end only."""
+        """The row exactly as a script writes it. For kinds with their numbers first only."""
         values = [getattr(value, name) for name in self.fields]
         numbers = len(values) - self._texts
         texts = b"".join(text.encode() + b"\0" for text in values[numbers:])
-        return self._numbers.pack(*values[:numbers]) + texts + bytes((self.version,))
+        packed, version = self._numbers.pack(*values[:numbers]) + texts, bytes((self.version,))
+        return version + packed if self.is_versioned_in_front else packed + version
 
     def unpack_row(self, row: bytes) -> Kind:
         """Raises ValueError if the row is truncated or has an unknown version."""
-        value, rest = self.unpack(row)
-        if rest not in (b"", bytes((self.version,))):  # no version: the previous release
+        if self.is_versioned_in_front:
+            value, rest = self.unpack(row[1:])
+            version, has_version = row[:1] + rest, True
+        else:
+            value, version = self.unpack(row)
+            has_version = version != b""  # the previous release wrote none
+        if has_version and version != bytes((self.version,)):
             raise ValueError(
-                f"{self.name}: version {rest!r}, and this release reads {self.version}"
+                f"{self.name}: version {version!r}, and this release reads {self.version}"
             )
         return value

@@ -29,6 +29,21 @@ class Terms(NamedTuple):
     oldest_touch_ms: float  # of its tree's leaves, set by beat.lua; 0 if the tree is empty
 
 
+class AdapterTerms(NamedTuple):
+    """What a replica with LoRA adapters reports of them to placement, by its name in the hash
+    `adapters`; read by `lua/adapter_ops.lua`, for requests that need one. Adapters are listed by
+    their keys (`pando_fleet.registry.adapter`), each followed by a space."""
+
+    free_slots: float
+    load_s: float  # as in heartbeats; 0: not measured
+    read_s: float
+    slot_wait_s: float
+    incarnation: str
+    device: str
+    waiting: str
+    host: str
+
+
 class Part(NamedTuple):
     """What one lease reserves, by its id in the hash `parts`."""
 
@@ -73,7 +88,8 @@ class MarkRow(NamedTuple):
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):
     """One replica's terms, as `lua/place.lua` computes them:
-    `cost_s` is `wait_s + kv_wait_s + work_s * (1 + queue + coming) + pool_s + evict_s`."""
+    `cost_s` is `wait_s + kv_wait_s + work_s * (1 + queue + coming) + pool_s + evict_s
+    + adapter_load_s + adapter_wait_s`."""
 
     matched_chunks: int
     matched_tokens: int
@@ -89,6 +105,8 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     coming: float  # expected arrivals there while one request arrives per replica
     pool_s: float  # delay of the pool by the prompt's work, if requests wait at each replica
     evict_s: float  # time to compute again what the prompt evicts there
+    adapter_load_s: float  # to load the adapter that it needs; 0 if it is there
+    adapter_wait_s: float  # until there is a slot for it
     cost_s: float
     full: bool  # it is at its limit of requests, and cannot be chosen
     replica: str
@@ -112,6 +130,7 @@ class Placed(Candidate, frozen=True, gc=False):
 
 
 TERMS = Packed("terms", Terms, 3, is_versioned_in_front=True)
+ADAPTERS = Packed("adapters", AdapterTerms, 1, is_versioned_in_front=True)
 PART = Packed("part", Part, 1)
 LOAD = Packed("load", Load, 1)
 QUEUE = Packed("queue", QueueRow, 1)
