@@ -39,10 +39,13 @@ __all__ = [
 
 
 @lru_cache(maxsize=1024)
-def seed(model: str, adapter: str = "", salt: str = "", request_salt: str = "") -> int:
-    """The start of every chain of one namespace: 64 bits of the model, the adapter, and the salts
-    of the tenant and the request. No combination of values can imitate another one."""
-    parts = [model.encode(), adapter.encode(), salt.encode()]
+def seed(model: str, adapter_key: str = "", salt: str = "", request_salt: str = "") -> int:
+    """The start of every chain of one namespace: 64 bits of the model, the adapter's weights, and
+    the salts of the tenant and the request. No combination of values can imitate another one.
+
+    By its key an adapter shares its cache under all its names, and weights that replace others
+    under one name share nothing with these (`pando_fleet.registry.adapter`)."""
+    parts = [model.encode(), adapter_key.encode(), salt.encode()]
     if request_salt:
         parts.append(request_salt.encode())
     return xxh3_64_intdigest(b"\xff".join(parts))

@@ -79,6 +79,11 @@ class Heartbeat:
             return Adapter(name=name)
         return found
 
+    def adapters_by_name(self) -> dict[str, str]:
+        """The adapters' keys."""
+        keys = {each.name: each.key for each in self.adapter_states}
+        return keys | {name: Adapter(name=name).key for name in self.adapters if name not in keys}
+
     def adapter_keys(self, place: AdapterPlace) -> list[str]:
         """The keys of the adapters there."""
         return [each.key for each in self.adapter_states if each.place is place]

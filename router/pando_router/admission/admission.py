@@ -213,8 +213,8 @@ class Admission:
         if not targets:
             return prompt
         first, keys = targets[0], prompt.keys
-        if first.adapter != before.adapter:  # adapters are unknown while a pool sleeps
-            keys = prompt.request.keys(first.model, first.adapter, prompt.tenant.salt)
+        if first.adapter_key != before.adapter_key:  # replaced, or unknown while the pool slept
+            keys = prompt.request.keys(first.model, first.adapter_key, prompt.tenant.salt)
         return replace(prompt, targets=targets, keys=keys)
 
     def _left(self, pool: str, reason: LeaveReason) -> None:

@@ -6,7 +6,7 @@ moves only its own share. Replicas with more than 1.25 times the mean load are s
 consistent hashing with bounded loads (Mirrokni, Thorup and Zadimoghaddam, 2018).
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from math import ceil
 
 from xxhash import xxh3_64_intdigest
@@ -23,7 +23,9 @@ def rank(affinity: bytes, names: list[str]) -> list[str]:
     return sorted(names, key=lambda name: weight(affinity, name), reverse=True)
 
 
-def choose(affinity: bytes, loads: Mapping[str, int]) -> str:
-    """The heaviest replica whose load, with this request, is within the bound; `loads` by name."""
+def choose(affinity: bytes, loads: Mapping[str, int], preferred: Container[str] = ()) -> str:
+    """The heaviest replica whose load, with this request, is within the bound, first of the
+    `preferred` ones; `loads` by name."""
     limit = ceil(BOUND * (sum(loads.values()) + 1) / len(loads))
-    return next(name for name in rank(affinity, list(loads)) if loads[name] < limit)
+    roomy = [name for name in rank(affinity, list(loads)) if loads[name] < limit]
+    return next((name for name in roomy if name in preferred), roomy[0])

@@ -45,12 +45,18 @@ def choice(candidates: Sequence[Candidate]) -> str:
 
 def terms(candidate: Candidate) -> str:
     c = candidate
+    adapter = ""
+    if c.adapter_load_s or c.adapter_wait_s:
+        adapter = (
+            f", waits {c.adapter_wait_s:.4f} s for a slot for its adapter and loads it in"
+            f" {c.adapter_load_s:.4f} s"
+        )
     return (
         f"waits {c.wait_s:.4f} s for prefills and {c.kv_wait_s:.4f} s for KV space"
         f" ({c.pinned_tokens} of {c.capacity_tokens} tokens pinned), computes {c.work_s:.4f} s"
         f" ({c.matched_tokens} tokens cached) with {c.queue:.0f} waiting there and"
         f" {c.coming:.1f} more expected, costs a busy pool {c.pool_s:.4f} s, and evicts tokens"
-        f" that cost {c.evict_s:.4f} s if they are needed again"
+        f" that cost {c.evict_s:.4f} s if they are needed again{adapter}"
     )
 
 

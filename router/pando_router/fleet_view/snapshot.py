@@ -7,7 +7,8 @@ nothing: no replica's silence grows, and the checks alone decide. They also find
 replica is ready again.
 """
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from operator import itemgetter
@@ -77,6 +78,7 @@ class Target:
     pool: str
     model: str
     adapter: str  # empty: the model itself
+    adapter_key: str  # by its weights, see `pando_fleet.registry.adapter`; empty without an adapter
     members: tuple[Member, ...]
     trusted: tuple[Member, ...]  # the members to which requests may go
     foreign: tuple[str, ...]  # replicas of the pool that serve something else
@@ -208,8 +210,8 @@ def advance(
                 members.append(left)
         if members:
             pools[pool] = tuple(sorted(members, key=lambda one: one.beat.replica))
-    models = _by_name(pools, lambda beat: (beat.model,))
-    adapters = _by_name(pools, lambda beat: beat.adapters)
+    models = _by_name(pools, lambda beat: {beat.model: ""})
+    adapters = _by_name(pools, Heartbeat.adapters_by_name)
     unconfirmed_s = 0.0 if EXPECTED in dark else passed_s
     still = {
         pool: (names, silent_s + unconfirmed_s)
@@ -236,35 +238,55 @@ def _expect(
                 for target in targets
             )
             if all(target.pool != pool for target in targets):
-                asleep = Target(pool, name, "", (), (), (), BYTES_PER_TOKEN, expected=True)
+                asleep = Target(pool, name, "", "", (), (), (), BYTES_PER_TOKEN, expected=True)
                 marked = (*targets, asleep)
             found[name] = marked
 
 
 def _by_name(
     pools: Mapping[str, tuple[Member, ...]],
-    names: Callable[[Heartbeat], tuple[str, ...]],
+    names: Callable[[Heartbeat], dict[str, str]],
 ) -> dict[str, tuple[Target, ...]]:
-    """The targets by each of the replicas' `names`: one per pool and model."""
+    """The targets by each of the replicas' `names`, which have adapters' keys: one per pool and
+    model."""
     found: dict[str, list[Target]] = {}
     for pool, members in pools.items():
-        by_name: dict[tuple[str, str], list[Member]] = {}
-        for member in members:
-            for name in dict.fromkeys(names(member.beat)):
-                by_name.setdefault((name, member.beat.model), []).append(member)
-        for (name, model), serving in sorted(by_name.items(), key=itemgetter(0)):
-            replicas = {member.beat.replica for member in serving}
-            by_all = len(serving) == sum(member.beat.model == model for member in members)
-            target = Target(
-                pool=pool,
-                model=model,
-                adapter="" if name == model else name,
-                members=tuple(serving),
-                trusted=tuple(member for member in serving if member.trusted),
-                foreign=tuple(m.beat.replica for m in members if m.beat.replica not in replicas),
-                bytes_per_token=fmean(member.beat.bytes_per_token for member in serving),
-                image_rule=next(filter(None, (m.beat.image_rule for m in serving)), None),
-                narrowed=() if by_all else (name,),
-            )
+        by_name: dict[tuple[str, str], dict[int, str]] = {}  # each one's key by the member's number
+        for number, member in enumerate(members):
+            for name, key in names(member.beat).items():
+                by_name.setdefault((name, member.beat.model), {})[number] = key
+        alike: dict[tuple[str, tuple[int, ...]], Target] = {}  # hundreds of adapters have few sets
+        for (name, model), keys in sorted(by_name.items(), key=itemgetter(0)):
+            served_by = model, tuple(keys)
+            if (base := alike.get(served_by)) is None:
+                base = alike[served_by] = _target(pool, model, members, keys)
+            target = base
+            if name != model:
+                narrowed = (name,) if base.narrowed else ()
+                target = replace(base, adapter=name, adapter_key=_most(keys), narrowed=narrowed)
             found.setdefault(name, []).append(target)
     return {name: tuple(targets) for name, targets in found.items()}
+
+
+def _most(keys: Mapping[int, str]) -> str:
+    """The key that most replicas have: while a name's weights are replaced there are two."""
+    return max(Counter(keys.values()).items(), key=lambda each: (each[1], each[0]))[0]
+
+
+def _target(pool: str, model: str, members: tuple[Member, ...], serving: Collection[int]) -> Target:
+    """The target of the `serving` members, by their numbers; `narrowed` if these are not all of the
+    model."""
+    chosen = tuple(members[number] for number in serving)
+    by_all = len(chosen) == sum(member.beat.model == model for member in members)
+    return Target(
+        pool=pool,
+        model=model,
+        adapter="",
+        adapter_key="",
+        members=chosen,
+        trusted=tuple(member for member in chosen if member.trusted),
+        foreign=tuple(m.beat.replica for n, m in enumerate(members) if n not in serving),
+        bytes_per_token=fmean(member.beat.bytes_per_token for member in chosen),
+        image_rule=next(filter(None, (m.beat.image_rule for m in chosen)), None),
+        narrowed=() if by_all else (model,),
+    )

@@ -49,5 +49,10 @@ class RequestMetrics(Listener):
 
     def ended(self, exchange: Exchange) -> None:
         self._metrics.requests[exchange.incoming.path, exchange.status].inc()
-        if exchange.route is not None:
-            self._metrics.duration[exchange.route.pool].observe(exchange.duration_s)
+        if (route := exchange.route) is not None:
+            self._metrics.duration[route.pool].observe(exchange.duration_s)
+            if exchange.order is not None and (adapter := exchange.order.prompt.targets[0].adapter):
+                is_load = (
+                    placed := route.placement
+                ) is not None and placed.chosen.adapter_load_s > 0
+                self._metrics.adapters.count(route.pool, adapter, is_load=is_load)

@@ -82,7 +82,7 @@ class Dispatcher:
         picked = self._policies.of(target.pool, policy).pick(prompt, members)
         if not prompt.request.computes:
             self._metrics.placements[policy, "local"].inc()
-            return route_alone(target.pool, members, picked, prompt.affinity, self._loads)
+            return self._alone(target, members, picked, prompt)
         while True:
             lease = await self._lease(target, prompt, policy, members, picked)
             if lease is Shortage.FULL:
@@ -115,7 +115,14 @@ class Dispatcher:
             return Shortage.FULL
         self._metrics.placements[policy, "fallback"].inc()
         kept = picked if picked in roomy else None
-        return route_alone(target.pool, roomy, kept, prompt.affinity, self._loads)
+        return self._alone(target, roomy, kept, prompt)
+
+    def _alone(
+        self, target: Target, members: tuple[Member, ...], picked: Member | None, prompt: Prompt
+    ) -> Route:
+        return route_alone(
+            target.pool, members, picked, prompt.affinity, self._loads, target.adapter_key
+        )
 
     def candidates(
         self, prompt: Prompt, barred: Collection[str]
@@ -156,6 +163,7 @@ class Dispatcher:
             lease_ms=int(settings.lease_seconds * 1000),
             exclude=(*target.foreign, *barred),
             only=only,
+            adapter=target.adapter_key,
             every=every,
             max_outstanding=settings.max_replica_requests,
             tenant=prompt.tenant.name,

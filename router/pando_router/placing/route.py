@@ -23,8 +23,9 @@ class Prompt(msgspec.Struct, frozen=True):
 
     @property
     def affinity(self) -> bytes:
-        """The start of the prompt, which requests that share a cache entry have in common."""
-        return self.request.prefix[:CHUNK_BYTES]
+        """What requests that share a cache entry have in common: the adapter that they need, else
+        the start of the prompt."""
+        return self.targets[0].adapter_key.encode() or self.request.prefix[:CHUNK_BYTES]
 
     @property
     def session(self) -> bytes:
@@ -48,7 +49,7 @@ def resolve(
     first = served.targets[0]
     if request.images and first.image_rule is not None:
         request = request.with_image_tokens(first.image_rule)
-    keys = request.keys(first.model, first.adapter, tenant.salt)
+    keys = request.keys(first.model, first.adapter_key, tenant.salt)
     if len(request.prefix) > KEPT_BYTES:
         request = request.with_cut_prefix()
     return Prompt(request, served.targets, keys, steering, served.rename, tenant)

@@ -35,6 +35,7 @@ def record_of(
         oldest=oldest,
         pool=route.pool if route is not None else "",
         model=target.adapter or target.model,
+        base=target.model if target.adapter else "",
         prompt_bytes=len(request.prefix) + request.cut_bytes + request.extra_bytes,
         prompt_tokens=reported or request.prompt_tokens(target.bytes_per_token),
         keys=prompt.keys,

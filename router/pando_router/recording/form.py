@@ -41,7 +41,8 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
     at: float  # Unix time at which the request had arrived, with its body
     oldest: float  # `at` of the oldest request still running when this one ended
     pool: str = ""  # empty if it was never placed
-    model: str
+    model: str  # or the LoRA adapter
+    base: str = ""  # the model of the adapter that `model` names
     prompt_bytes: int  # of the canonical prompt
     prompt_tokens: int  # as the replica reported; otherwise estimated from the bytes
     keys: bytes = b""  # of the prompt's full chunks, hidden; base64

@@ -58,9 +58,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         cut = max(0, len(self.prefix) - KEPT_BYTES)
         return replace(self, prefix=self.prefix[:KEPT_BYTES], cut_bytes=self.cut_bytes + cut)
 
-    def keys(self, model: str, adapter: str = "", salt: str = "") -> bytes:
+    def keys(self, model: str, adapter_key: str = "", salt: str = "") -> bytes:
         """The packed keys of the prompt's full chunks (`chunk_keys`); `salt` is the tenant's."""
-        return chunk_keys(self.prefix, seed(model, adapter, salt, self.cache_salt))
+        return chunk_keys(self.prefix, seed(model, adapter_key, salt, self.cache_salt))
 
     def prompt_tokens(self, bytes_per_token: float) -> int:
         """Estimated from the bytes, or exact if token ids were sent; at least 1."""

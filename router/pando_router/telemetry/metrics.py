@@ -9,6 +9,7 @@ from prometheus_client.registry import Collector
 
 from pando_fleet.redis import misfits
 from pando_router.telemetry import shared_metrics
+from pando_router.telemetry.adapter_metrics import AdapterMetrics
 from pando_router.telemetry.tallies import ByLabels, Count, Spread, Tally
 from pando_router.telemetry.tenant_metrics import TenantMetrics
 
@@ -134,6 +135,7 @@ class Metrics:
         )
         self.cuts = counter("path_cuts_total", "Paths cut because fewer tokens were cached", "pool")
         self.tenants = TenantMetrics(self.registry)
+        self.adapters = AdapterMetrics(self.registry)
         self.shadow_requests = counter(
             "shadow_requests_total",
             "Requests compared with the shadow policy, by whether it chose the same replica",

@@ -146,7 +146,7 @@ class Warming:
             hottest = self._hot.hottest(pool, warm_join.LEAST_REQUESTS)
             return warm_join.warm_join(hottest, beat, left, prefill, tree)
         hottest = self._hot.hottest(pool, hand_off.LEAST_REQUESTS)
-        target = Target(pool, MODEL, "", (), (), (), beat.bytes_per_token)
+        target = Target(pool, MODEL, "", "", (), (), (), beat.bytes_per_token)
         return hand_off.hand_off(
             hottest, beat, lambda _: target, prefill, tree, self._placer, self._name
         )

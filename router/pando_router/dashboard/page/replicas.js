@@ -7,6 +7,8 @@ const FIELDS = [
   ["hit_rate", "cached since its start", format.share],
   ["prefill_tokens_per_s", "prefill tokens/s", format.count],
   ["decode_tokens_per_s", "decode tokens/s", format.count],
+  ["adapter_slots", "adapter slots", format.whole],
+  ["free_adapter_slots", "of these free", format.whole],
 ];
 
 class ReplicaCards {

@@ -10,6 +10,8 @@ const TERMS = [
   ["coming", "coming meanwhile", format.count],
   ["pool_s", "delay of a busy pool", format.seconds],
   ["evict_s", "to compute again", format.seconds],
+  ["adapter_wait_s", "wait for an adapter slot", format.seconds],
+  ["adapter_load_s", "to load the adapter", format.seconds],
   ["cost_s", "delay caused", format.seconds],
   ["outstanding", "requests there", format.whole],
   ["unpinned_tokens", "KV not pinned", format.count],
