@@ -13,6 +13,7 @@ Read in this order:
     requests/        parses the bodies that endpoints have in common
     http/            HTTP/1.1, to clients and to replicas
     migration/       continues a lost stream at another replica
+    adapters/        loads and unloads LoRA adapters at all replicas of a pool
     kept_responses/  responses that one replica's engine keeps
     fleet_view/      the fleet and Redis, as this router last saw them
     health/          health checks of replicas

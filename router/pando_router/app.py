@@ -20,6 +20,8 @@ from pando_fleet.redis.wire import Wire
 from pando_fleet.registry.registry import Registry
 from pando_fleet.registry.upstreams import UpstreamRecords
 from pando_fleet.traces import Tracing
+from pando_router.adapters.everywhere import Everywhere
+from pando_router.adapters.routes import adapter_routes
 from pando_router.admission.admission import Admission
 from pando_router.admission.reports import QueueReports
 from pando_router.chat.routes import CHAT_PATH, chat_routes
@@ -184,6 +186,7 @@ async def running_router(
     dashboard = dashboard_routes(
         live, view, lifecycle, sampler.history, admission.lengths, replica_row, decisions
     )
+    adapters = adapter_routes(live, view, Everywhere(upstream, forwarding))
     metrics.follow(metrics.redis_up, lambda: view.redis.worst is not RedisState.AWAY)
     metrics.follow(metrics.redis_writable, lambda: view.redis.worst is RedisState.UP)
     memory = RedisMemory(redis, view)
@@ -245,7 +248,7 @@ async def running_router(
                 lifecycle,
                 metrics,
                 admission.lengths,
-                (dashboard, chat_routes(live)),
+                (dashboard, chat_routes(live), adapters),
                 decisions,
                 ended=lambda: background.ended,
                 redis_advice=lambda: memory.advice.values(),
