@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
-import regex  # type: ignore[import-untyped]
+import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

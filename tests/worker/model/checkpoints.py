@@ -39,7 +39,7 @@ class Reference:
         torch.manual_seed(0)
         self.path = path
         self.context_length = context_length
-        self._at_least = at_least
+        self.at_least = at_least
         model = AutoModelForCausalLM.from_config(config_type(**SHAPE | overrides))
         with torch.no_grad():
             for parameter in model.parameters():
@@ -56,14 +56,14 @@ class Reference:
 
     def all_logits(self, tokens: list[int]) -> Tensor:
         """Logits after each of `tokens`, [len(tokens), vocab_size]."""
-        padded = tokens + [0] * (self._at_least - len(tokens))  # no token sees a later one
+        padded = tokens + [0] * (self.at_least - len(tokens))  # no token sees a later one
         with torch.inference_mode():
             logits: Tensor = self.model(torch.tensor([padded]), use_cache=False).logits[0]
         return logits[: len(tokens)]
 
     def hidden(self, tokens: list[int]) -> Tensor:
         """Final hidden states of `tokens`, [len(tokens), hidden_size]."""
-        padded = tokens + [0] * (self._at_least - len(tokens))
+        padded = tokens + [0] * (self.at_least - len(tokens))
         with torch.inference_mode():
             states: Tensor = self.model.model(torch.tensor([padded])).last_hidden_state[0]
         return states[: len(tokens)]

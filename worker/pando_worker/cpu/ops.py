@@ -7,6 +7,7 @@ from torch import Tensor
 
 from pando_worker.cpu.kernels import Kernels
 from pando_worker.models.grouped import RUN, Groups
+from pando_worker.models.lora import LoraSite, LoraTokens
 from pando_worker.models.ops import Angles, TorchOps
 
 SILU, GELU = 0, 1  # as in kernels.cpp
@@ -56,6 +57,9 @@ class CpuOps:
             self._threads,
         )
         return out
+
+    def add_lora(self, y: Tensor, x: Tensor, site: LoraSite, step: LoraTokens) -> None:
+        self._plain.add_lora(y, x, site, step)
 
     def grouped_linear(self, x: Tensor, weight: Groups, bias: Tensor | None = None) -> Tensor:
         """Also quantizes x, to bytes with one scale per 32 inputs."""

@@ -8,6 +8,7 @@ Read in this order:
     build.py               the context in which layers are created
     ops.py                 the operations of layers, torch's or faster ones
     grouped.py             matrices of small integers
+    lora.py                adapters in device memory, and what layers add for them
     parallel.py            the ranks that compute one model together
     rope.py                rotary parameters in one form
     layer_types.py         which layers have a sliding window

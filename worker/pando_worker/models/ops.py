@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from pando_worker.models.grouped import Groups
+from pando_worker.models.lora import LoraSite, LoraTokens, add_lora
 
 Angles = tuple[Tensor, Tensor]
 """The rotary angles of a step's tokens, in the form of the `Ops` that made them."""
@@ -63,6 +64,10 @@ class Ops(Protocol):
         memory of x."""
         ...
 
+    def add_lora(self, y: Tensor, x: Tensor, site: LoraSite, step: LoraTokens) -> None:
+        """Add to y, [num_tokens, outputs], what adapters make of x, [num_tokens, inputs]."""
+        ...
+
 
 class ChosenOps:
     """`Ops` that can be replaced in a finished model, after measurements with it."""
@@ -80,6 +85,7 @@ class ChosenOps:
         self.grouped_embedding = ops.grouped_embedding
         self.angles = ops.angles
         self.rotate = ops.rotate
+        self.add_lora = ops.add_lora
 
 
 def cos_sin(positions: Tensor, frequencies: Tensor, scale: float) -> tuple[Tensor, Tensor]:
@@ -133,3 +139,6 @@ class TorchOps:
     def rotate(self, x: Tensor, angles: Angles) -> Tensor:
         cos, sin = angles
         return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, dims=-1), sin)
+
+    def add_lora(self, y: Tensor, x: Tensor, site: LoraSite, step: LoraTokens) -> None:
+        add_lora(y, x, site, step)

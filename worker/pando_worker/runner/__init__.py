@@ -4,6 +4,7 @@ Read in this order:
     model_runner.py  owns the weights and the KV pool
     loading.py       loads both
     kv/              the pool's size on the device and in host memory
+    adapters/        LoRA adapters in device memory and in host memory
     image_embeddings.py  embeddings of images, from the vision tower
     tower_trial.py       whether the model's image processor fits that tower
     sampling/        turns logits into tokens

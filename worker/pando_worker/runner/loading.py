@@ -21,9 +21,11 @@ from pando_worker.models.loading.hub import resolve_model
 from pando_worker.models.loading.loader import build_model, load_weights, weight_bytes
 from pando_worker.models.loading.quantize import is_quantized
 from pando_worker.models.loading.schemes.scheme import Scheme
+from pando_worker.models.lora import LoraMemory
 from pando_worker.models.ops import ChosenOps, TorchOps
 from pando_worker.models.parallel import ParallelGroup
 from pando_worker.models.sight import blindness
+from pando_worker.runner.adapters.memory import adapter_bytes, make_memory
 from pando_worker.runner.cpu.quantization import choose_scheme
 from pando_worker.runner.kv.pool_plan import plan_pool
 from pando_worker.settings import DType, WorkerSettings
@@ -59,6 +61,7 @@ class LoadedModel:
     ops: ChosenOps  # used by the model's layers
     kv_pool: TokenToKVPool
     capacity_tokens: int  # of the pool, a multiple of the page size; on CUDA it has an extra page
+    lora: LoraMemory | None  # of adapters, which the model's layers use
     tower: "VisionTower | None"  # of a model that sees
     image_tokens: int  # how many embeddings of image tokens there is room for
     whole_image_tokens: int  # of an image that it sees, if one step must run them all; else 0
@@ -89,11 +92,12 @@ def load_model(settings: WorkerSettings, group: ParallelGroup) -> LoadedModel:
     image_bytes = settings.image_cache_mib * 2**20 if tower else 0
     model = build_model(config, dtype, device, group, context_length, ops, scheme)
     whole_image_tokens = config.whole_image_tokens if tower else 0
+    beside = adapter_bytes(settings, model, dtype) + image_bytes
     plan = plan_pool(
         settings,
         model.attention_layers,
         dtype=dtype,
-        weight_bytes=weight_bytes(model) + (weight_bytes(tower) if tower else 0) + image_bytes,
+        weight_bytes=weight_bytes(model) + (weight_bytes(tower) if tower else 0) + beside,
         context_length=context_length,
         chunk_tokens=max(settings.chunked_prefill_size, whole_image_tokens),
         device=device,
@@ -116,6 +120,7 @@ def load_model(settings: WorkerSettings, group: ParallelGroup) -> LoadedModel:
         ops=ops,
         kv_pool=plan.make_pool(device),
         capacity_tokens=plan.capacity_tokens,
+        lora=make_memory(settings, model, dtype, device),
         tower=tower,
         image_tokens=image_bytes // tower.embedding_bytes if tower else 0,
         whole_image_tokens=whole_image_tokens,

@@ -12,6 +12,8 @@ from pando_worker.cpu.attention import CpuAttention
 from pando_worker.cpu.search import best_by
 from pando_worker.models.parallel import ParallelGroup
 from pando_worker.pools import Pools
+from pando_worker.runner.adapters.loader import AdapterLoader
+from pando_worker.runner.adapters.step import lora_tokens
 from pando_worker.runner.cpu.cpu_path import choose_cpu_path
 from pando_worker.runner.cpu.cpu_tape import DecodeTapes
 from pando_worker.runner.cpu.race import NotedOps
@@ -42,6 +44,7 @@ class TorchModelRunner:
         host_pool: keys and values in host memory
         attention: computes attention, except in steps recorded in `graphs`
         graphs: recorded decode steps; None without any
+        adapters: loads LoRA adapters; None if there are none
     """
 
     def __init__(self, settings: WorkerSettings, group: ParallelGroup | None = None) -> None:
@@ -62,6 +65,12 @@ class TorchModelRunner:
         self.kv_pool, self.capacity_tokens = loaded.kv_pool, loaded.capacity_tokens
         self._model, self._device = loaded.model, loaded.device
         self._weight_bytes = loaded.weight_bytes
+        self._lora = loaded.lora
+        self.adapters: AdapterLoader | None = None
+        if loaded.lora is not None:
+            self.adapters = AdapterLoader(
+                loaded.lora, [loaded.lora.layout], host_bytes=settings.lora_host_mib * 2**20
+            )
         self._images = ImageEmbeddings(loaded.tower, self._group) if loaded.tower else None
         self._image_tokens = loaded.image_tokens
         self._whole_image_tokens = loaded.whole_image_tokens
@@ -93,6 +102,8 @@ class TorchModelRunner:
             whole_image_tokens=self._whole_image_tokens,
             window=kv.window,
             window_pages=kv.window_slots // self._page_size,
+            adapter_slots=0 if self._lora is None else len(self._lora.slot_pages),
+            adapter_pages=0 if self._lora is None else len(self._lora.pages),
             host_pages=host.num_pages,
             host_window_pages=host.num_window_pages,
             host_page_bytes=host.page_bytes,
@@ -102,6 +113,7 @@ class TorchModelRunner:
     @torch.inference_mode()
     def launch(self, batch: ForwardBatch) -> TorchStep:
         self.host_pool.copy(batch)
+        self._use_adapters(batch)
         scores = pooled = None
         if (logits := self._replay(batch)) is None:
             hidden = self._run(batch)
@@ -127,12 +139,19 @@ class TorchModelRunner:
     @torch.inference_mode()
     def logits(self, batch: ForwardBatch) -> Tensor:
         """Run a batch; float32 [num_samples, vocab_size], on the model's device."""
+        self._use_adapters(batch)
         replayed = self._replay(batch)
         return self._head(batch, self._run(batch)) if replayed is None else replayed
+
+    def _use_adapters(self, batch: ForwardBatch) -> None:
+        if self._lora is not None:
+            self._lora.step = lora_tokens(batch, self._device)
 
     def _replay(self, batch: ForwardBatch) -> Tensor | None:
         """Logits of a batch from a recorded step, like those of any other."""
         if self.graphs is None or batch.scores is not None or batch.pooled is not None:
+            return None
+        if batch.adapters is not None:
             return None
         if batch.images is not None:
             return None  # an image's last token alone in a row looks like a decode

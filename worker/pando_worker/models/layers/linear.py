@@ -7,6 +7,8 @@ from torch import Tensor, nn
 
 from pando_worker.models.build import Build, Fill
 from pando_worker.models.layers.weight import PlainWeight, Weight
+from pando_worker.models.lora import LoraSite
+from pando_worker.models.ops import Ops
 
 
 class Rows(NamedTuple):
@@ -16,7 +18,28 @@ class Rows(NamedTuple):
     taken: range  # of this rank
 
 
-class ColumnParallelLinear(nn.Module):
+class _Linear(nn.Module):
+    """
+    Attributes:
+        lora: where the layer's adapters are; None if the model has none
+    """
+
+    def __init__(self, ops: Ops, weight: Weight, bias: nn.Parameter | None) -> None:
+        super().__init__()
+        self.weight = weight
+        self.bias = bias
+        self.lora: LoraSite | None = None
+        self._ops = ops
+
+    def _product(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        """[num_tokens, inputs] to [num_tokens, outputs], with what adapters add."""
+        y = self.weight.product(x, bias)
+        if self.lora is not None and (step := self.lora.memory.step) is not None:
+            self._ops.add_lora(y, x, self.lora, step)
+        return y
+
+
+class ColumnParallelLinear(_Linear):
     """Projections of the same input as one matrix product; each rank computes a share of each.
 
     Args:
@@ -34,16 +57,15 @@ class ColumnParallelLinear(nn.Module):
         bias: bool,
         fused: str | None = None,
     ) -> None:
-        super().__init__()
         width = sum(len(rows.taken) for rows in sections.values())
-        self.weight: Weight = PlainWeight(build, width, in_features)
-        self.bias = build.parameter(width) if bias else None
+        weight = PlainWeight(build, width, in_features)
+        super().__init__(build.ops, weight, build.parameter(width) if bias else None)
         self._sections = sections
         self._fused = fused
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., in_features] to [..., this rank's rows of all projections]"""
-        return self.weight.product(x, self.bias)
+        return self._product(x, self.bias)
 
     def fills(self) -> Iterator[Fill]:
         start = offset = 0
@@ -61,8 +83,9 @@ class ColumnParallelLinear(nn.Module):
             offset += total if self._fused else 0
 
 
-class RowParallelLinear(nn.Module):
-    """Each rank has a share of the input; the output is complete on every rank.
+class RowParallelLinear(_Linear):
+    """Each rank has a share of the input; the output is complete on every rank. So an adapter's A
+    is split as well, and the sum over the ranks is that of both.
 
     Args:
         name: in the checkpoint
@@ -72,9 +95,8 @@ class RowParallelLinear(nn.Module):
     def __init__(
         self, build: Build, name: str, columns: Rows, out_features: int, *, bias: bool
     ) -> None:
-        super().__init__()
-        self.weight: Weight = PlainWeight(build, out_features, len(columns.taken))
-        self.bias = build.parameter(out_features) if bias else None
+        weight = PlainWeight(build, out_features, len(columns.taken))
+        super().__init__(build.ops, weight, build.parameter(out_features) if bias else None)
         self._name = name
         self._columns = columns
         self._group = build.group
@@ -82,7 +104,7 @@ class RowParallelLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[..., this rank's inputs] to [..., out_features]"""
         bias = self.bias if self._group.rank == 0 else None  # added once, by rank 0
-        return self._group.all_reduce(self.weight.product(x, bias))
+        return self._group.all_reduce(self._product(x, bias))
 
     def fills(self) -> Iterator[Fill]:
         total, taken = self._columns

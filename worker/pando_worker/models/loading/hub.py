@@ -16,6 +16,7 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 # an embedding's pooling: 1_Pooling.
 IGNORED_FILES = ["[!1]*/*", "1[!_]*/*", "1_[!P]*/*"]
 FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt", "tokenizer.model"]
+ADAPTER_FILES = ["adapter_config.json", "adapter_model.safetensors"]
 
 
 def resolve_model(name: str) -> Path:
@@ -31,10 +32,7 @@ def resolve_model(name: str) -> Path:
     """
     if name in PACKAGED:
         return packaged_model(name)
-    try:
-        path = Path(name).expanduser()
-    except RuntimeError as error:
-        raise ModelNotFound(f"{name!r} is in a home directory, and this user has none") from error
+    path = _path(name)
     if path.is_dir():
         if (path / "config.json").is_file():
             return path
@@ -53,6 +51,30 @@ def resolve_model(name: str) -> Path:
     if not _HUB_ID.fullmatch(name):
         raise ModelNotFound(f"there is no directory {path}, and {name!r} cannot be a hub id")
     return _download(name, FILES, IGNORED_FILES)
+
+
+def resolve_adapter(name: str) -> Path:
+    """The directory with the files of a LoRA adapter.
+
+    Args:
+        name: a directory, or a hub repository
+
+    Raises:
+        ModelNotFound: no such directory, and no such hub repository, or no way to get at it.
+    """
+    path = _path(name)
+    if path.is_dir():
+        return path
+    if path.exists() or not _HUB_ID.fullmatch(name):
+        raise ModelNotFound(f"there is no directory {path}, and {name!r} cannot be a hub id")
+    return _download(name, ADAPTER_FILES)
+
+
+def _path(name: str) -> Path:
+    try:
+        return Path(name).expanduser()
+    except RuntimeError as error:
+        raise ModelNotFound(f"{name!r} is in a home directory, and this user has none") from error
 
 
 def _all_parts_of(file_name: str) -> str:

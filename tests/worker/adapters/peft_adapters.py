@@ -1,0 +1,141 @@
+"""Adapters with random weights, written by `peft`, which is also the reference for them."""
+
+from collections.abc import Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from peft import LoraConfig, get_peft_model
+from torch import Tensor
+
+from pando_worker.adapters.info import AdapterInfo
+from pando_worker.batch import AdapterRows, ForwardBatch
+from tests.worker.model.checkpoints import Reference
+from tests.worker.model.paged import Paged, Row
+
+BASE = ""
+EIGHT: dict[str, dict[str, Any]] = {
+    "rank 1": {"r": 1, "lora_alpha": 2},
+    "rank 8": {"r": 8, "lora_alpha": 16},
+    "rank 16": {"r": 16, "lora_alpha": 16},
+    "rank 17": {"r": 17, "lora_alpha": 5},
+    "rank 40, rslora": {"r": 40, "lora_alpha": 4, "use_rslora": True},
+    "patterns": {
+        "r": 4,
+        "lora_alpha": 8,
+        "rank_pattern": {r"layers\.1\.self_attn\.o_proj": 3, "o_proj": 20},
+        "alpha_pattern": {r"layers\.0\..*": 5},
+    },
+    "attention": {"r": 6, "target_modules": ["o_proj"]},
+    "a layer": {
+        "r": 5,
+        "layers_to_transform": [1],
+        "target_modules": ["o_proj", "self_attn.k_proj"],
+    },
+}
+"""What of `LoraConfig` they have; without `target_modules`, all linear layers have an adapter."""
+
+
+class PeftAdapters:
+    """Some adapters of a base model, in a directory each, and the model with each of them."""
+
+    def __init__(
+        self,
+        base: Reference,
+        folder: Path,
+        adapters: dict[str, dict[str, Any]],
+        *,
+        dtype: torch.dtype = torch.float32,
+        std: float = 0.1,
+    ) -> None:
+        self.base = base
+        self.paths: dict[str, Path] = {}
+        self._models: dict[str, Any] = {}
+        for seed, (name, fields) in enumerate(adapters.items()):
+            torch.manual_seed(seed)
+            fields = {"target_modules": "all-linear", "task_type": "CAUSAL_LM"} | fields
+            model = get_peft_model(deepcopy(base.model), LoraConfig(**fields))
+            with torch.no_grad():
+                for key, parameter in model.named_parameters():
+                    if "lora_" in key:
+                        parameter.normal_(std=std)
+                        parameter.copy_(parameter.to(dtype))
+            self._models[name] = model.eval()
+            self.paths[name] = folder / name.replace(" ", "-").replace(",", "")
+            model.to(dtype).save_pretrained(self.paths[name])
+            model.to(torch.float32)
+
+    def all_logits(self, name: str, tokens: list[int]) -> Tensor:
+        """Logits after each of `tokens`, [len(tokens), vocab_size]; with the base's name without an
+        adapter."""
+        if name == BASE:
+            return self.base.all_logits(tokens)
+        padded = tokens + [0] * (self.base.at_least - len(tokens))
+        with torch.inference_mode():
+            logits: Tensor = self._models[name](torch.tensor([padded]), use_cache=False).logits[0]
+        return logits[: len(tokens)]
+
+    def greedy(self, name: str, prompt: list[int], count: int) -> list[int]:
+        tokens = list(prompt)
+        for _ in range(count):
+            tokens.append(int(self.all_logits(name, tokens)[-1].argmax()))
+        return tokens[len(prompt) :]
+
+    def merged(self, name: str) -> Any:
+        """Transformers' model with the adapter's weights added to its own."""
+        return deepcopy(self._models[name]).merge_and_unload()
+
+
+class Slots:
+    """Puts adapters into a runner's slots, as a scheduler does."""
+
+    def __init__(self, paged: Paged) -> None:
+        assert paged.runner.adapters is not None
+        self._loader = paged.runner.adapters
+        pools = paged.runner.pools
+        self._free = np.random.default_rng(0).permutation(pools.adapter_pages).tolist()
+        self._pages: dict[int, list[int]] = {}
+
+    def load(self, slot: int, path: Path) -> AdapterInfo:
+        info = self._loader.check(str(path)).result()
+        self._free += self._pages.pop(slot, [])
+        self._pages[slot] = [self._free.pop() for _ in range(info.pages)]
+        self._loader.load(slot, self._pages[slot], info).result()
+        return info
+
+
+def with_adapters(batch: ForwardBatch, slots: Sequence[int]) -> ForwardBatch:
+    """Let each row run with the adapter in its slot, or with the base at -1."""
+    if any(slot >= 0 for slot in slots):
+        batch.adapters = AdapterRows(np.array(slots, dtype=np.int32))
+    return batch
+
+
+def step(paged: Paged, rows: Sequence[Row], slots: Sequence[int], chunk: int) -> None:
+    """Like `Paged.step`, each row with the adapter in its slot."""
+    batch = paged.pages.batch(rows, [min(chunk, row.pending) for row in rows])
+    launched = paged.runner.launch(with_adapters(batch, slots))
+    launched.sample(None)
+    tokens = launched.result().tokens.tolist()
+    for index, token in zip(batch.sample_rows.tolist(), tokens, strict=True):
+        rows[index].tokens.append(token)
+
+
+def greedy(
+    paged: Paged, prompts: Sequence[list[int]], slots: Sequence[int], count: int, chunk: int
+) -> list[list[int]]:
+    """The best `count` tokens after each prompt. Rows join one at a time, so that most batches mix
+    decodes with chunks of prefills."""
+    rows = [Row(list(tokens)) for tokens in prompts]
+    goals = [len(tokens) + count for tokens in prompts]
+    number = 0
+    while active := [
+        index
+        for index in range(min(len(rows), 1 + number // 2))
+        if len(rows[index].tokens) < goals[index]
+    ]:
+        step(paged, [rows[i] for i in active], [slots[i] for i in active], chunk)
+        number += 1
+    return [row.tokens[-count:] for row in rows]

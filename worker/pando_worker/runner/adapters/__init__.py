@@ -1,0 +1,12 @@
+"""LoRA adapters in device memory and in host memory.
+
+Read in this order:
+    sites.py       which layers of a model take adapters, and where in a page
+    memory.py      the device memory that the settings ask for
+    packing.py     an adapter in the form of device memory
+    host_cache.py  packed adapters in host memory, bounded
+    loader.py      reads adapters and copies them into slots, in the background
+    step.py        which tokens of a step run with which slot
+
+`adapters/` reads PEFT's files; `models/lora.py` has the memory and what layers do with it.
+"""
