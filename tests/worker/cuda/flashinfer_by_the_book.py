@@ -2,7 +2,9 @@
 
 The real library runs only on GPUs. This one computes in float32 and refuses everything that the
 documentation does not allow, so that plans, masks, page lists and merges can be tested on any
-machine. `tests/gpu` runs the same tests with the real one.
+machine. It refuses as on a Hopper GPU, whose FlashAttention 3 allows less than FlashAttention 2.
+Every call must fit the signatures of the real one. `tests/gpu` runs the same tests with the real
+one.
 """
 
 from typing import Any
@@ -10,12 +12,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tests.worker.cuda.flashinfer_signatures import bound, bound_class
+
+# Of queries and keys, and of values: those that FlashAttention 3 takes.
+FA3_HEAD_DIMS = {(64, 64), (128, 128), (256, 256), (192, 128)}
+
 
 def _check(array: Tensor, size: int) -> None:
     assert array.dtype == torch.int32 and array.shape == (size,), (array.dtype, array.shape, size)
     assert array.is_contiguous()
 
 
+@bound_class("flashinfer.BatchPrefillWithPagedKVCacheWrapper")
 class Prefill:
     """`BatchPrefillWithPagedKVCacheWrapper`"""
 
@@ -32,13 +40,16 @@ class Prefill:
     ) -> None:
         assert kv_layout == "NHD" and backend in ("auto", "fa2", "fa3")
         assert float_workspace_buffer.dtype == torch.uint8
-        self._is_fixed = use_cuda_graph
+        self._is_fixed, self._backend = use_cuda_graph, backend
         self._qo, self._indptr = qo_indptr_buf, paged_kv_indptr_buf
         self._indices, self._last = paged_kv_indices_buf, paged_kv_last_page_len_buf
         self._planned = False
 
-    def reset_workspace_buffer(self, float_workspace: Tensor, int_workspace: Tensor) -> None:
-        assert int_workspace.dtype == torch.uint8 and len(int_workspace) == 8 * 2**20
+    def reset_workspace_buffer(
+        self, float_workspace_buffer: Tensor, int_workspace_buffer: Tensor
+    ) -> None:
+        assert int_workspace_buffer.dtype == torch.uint8
+        assert len(int_workspace_buffer) == 8 * 2**20
 
     def plan(
         self,
@@ -76,6 +87,14 @@ class Prefill:
         self._window, self._cap = window_left, logits_soft_cap or 0.0
         self._dtypes = (q_data_type, kv_data_type or q_data_type)
         self._planned = True
+
+    @property
+    def _is_fa3(self) -> bool:
+        """`determine_attention_backend` on Hopper; "auto" keeps its first choice."""
+        if self._backend != "auto":
+            return self._backend == "fa3"
+        q_dtype, kv_dtype = self._dtypes
+        return kv_dtype.itemsize == q_dtype.itemsize and self._heads[2:] in FA3_HEAD_DIMS
 
     def _keep(self, qo: Tensor, indptr: Tensor, indices: Tensor, last: Tensor) -> None:
         if not self._is_fixed:
@@ -118,6 +137,9 @@ class Prefill:
         for part, width in zip(paged, (dim, v_dim), strict=True):
             assert part.shape[1:] == (self._page_size, kv_heads, width)
             assert part.dtype == self._dtypes[1]
+        if self._is_fa3:  # batch_prefill_sm90.cu
+            k_strides, v_strides = (part.stride()[:2] for part in paged)
+            assert k_strides == v_strides, "K and V must have the same page stride"
         if out is None:
             out = q.new_zeros(len(q), heads, v_dim)
         assert out.shape == (len(q), heads, v_dim) and out.is_contiguous()
@@ -156,6 +178,7 @@ class Prefill:
         return torch.einsum("qhk,khd->qhd", weights, v) / total[..., None], total
 
 
+@bound_class("flashinfer.attention.BatchAttentionWithAttentionSinkWrapper")
 class SinkPrefill(Prefill):
     """`BatchAttentionWithAttentionSinkWrapper`"""
 
@@ -192,6 +215,7 @@ class SinkPrefill(Prefill):
         return self._attend(q, paged_kv_cache, out, lse if return_lse else None, sink, sm_scale)
 
 
+@bound_class("flashinfer.BatchDecodeWithPagedKVCacheWrapper")
 class Decode(Prefill):
     """`BatchDecodeWithPagedKVCacheWrapper`"""
 
@@ -206,6 +230,8 @@ class Decode(Prefill):
         paged_kv_last_page_len_buffer: Tensor | None = None,
         backend: str = "auto",
     ) -> None:
+        # In each plan this wrapper copies an array of its own from pageable memory.
+        assert use_cuda_graph, "without fixed memory a plan waits for the device"
         rows = None
         if paged_kv_last_page_len_buffer is not None:
             rows = torch.zeros(len(paged_kv_last_page_len_buffer) + 1, dtype=torch.int32)
@@ -217,7 +243,7 @@ class Decode(Prefill):
             paged_kv_indptr_buffer,
             paged_kv_indices_buffer,
             paged_kv_last_page_len_buffer,
-            backend,
+            backend=backend,
         )
         self._tensor_cores = use_tensor_cores
 
@@ -233,11 +259,17 @@ class Decode(Prefill):
         **options: Any,
     ) -> None:
         assert self._tensor_cores or num_qo_heads // num_kv_heads in (1, 2, 3, 4, 6, 8, 16)
+        assert self._tensor_cores or options["kv_data_type"].itemsize == 2
         rows = torch.arange(len(last_page_len) + 1, dtype=torch.int32)
         sizes = (num_qo_heads, num_kv_heads, head_dim, page_size)
         super().plan(rows, indptr, indices, last_page_len, *sizes, **options)
 
+    @property
+    def _is_fa3(self) -> bool:
+        return self._tensor_cores and super()._is_fa3
 
+
+@bound("flashinfer.append_paged_kv_cache")
 def append_paged_kv_cache(
     append_key: Tensor,
     append_value: Tensor,
@@ -260,12 +292,14 @@ def append_paged_kv_cache(
         cache[pages, (positions % page_size).long()] = new
 
 
+@bound("flashinfer.merge_state")
 def merge_state(v_a: Tensor, s_a: Tensor, v_b: Tensor, s_b: Tensor) -> tuple[Tensor, Tensor]:
     a, b = (s.double().exp2()[..., None] for s in (s_a, s_b))
     merged = (v_a.double() * a + v_b.double() * b) / (a + b)
     return merged.to(v_a.dtype), (a + b)[..., 0].log2().float()
 
 
+@bound("flashinfer.rmsnorm")
 def rmsnorm(input: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
     assert input.dim() in (2, 3) and input.dtype == weight.dtype != torch.float32
     x = input.float()
@@ -273,12 +307,14 @@ def rmsnorm(input: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
     return (x * scale * weight.float()).to(input.dtype)
 
 
+@bound("flashinfer.fused_add_rmsnorm")
 def fused_add_rmsnorm(input: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6) -> None:
     assert input.dim() == 2 and input.shape == residual.shape
     residual += input
     input.copy_(rmsnorm(residual, weight, eps))
 
 
+@bound("flashinfer.gemma_rmsnorm")
 def gemma_rmsnorm(input: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
     assert input.dim() == 2 and input.dtype == weight.dtype != torch.float32
     x = input.float()
@@ -286,6 +322,7 @@ def gemma_rmsnorm(input: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
     return (x * scale * (weight.float() + 1)).to(input.dtype)
 
 
+@bound("flashinfer.gemma_fused_add_rmsnorm")
 def gemma_fused_add_rmsnorm(
     input: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6
 ) -> None:
@@ -294,17 +331,20 @@ def gemma_fused_add_rmsnorm(
     input.copy_(gemma_rmsnorm(residual, weight, eps))
 
 
+@bound("flashinfer.silu_and_mul")
 def silu_and_mul(input: Tensor) -> Tensor:
     gate, up = input.float().chunk(2, dim=-1)
     return (torch.nn.functional.silu(gate) * up).to(input.dtype)
 
 
+@bound("flashinfer.gelu_tanh_and_mul")
 def gelu_tanh_and_mul(input: Tensor) -> Tensor:
     assert input.shape[-1] * input.dtype.itemsize % 16 == 0
     gate, up = input.float().chunk(2, dim=-1)
     return (torch.nn.functional.gelu(gate, approximate="tanh") * up).to(input.dtype)
 
 
+@bound("flashinfer.apply_rope_with_cos_sin_cache")
 def apply_rope_with_cos_sin_cache(
     positions: Tensor, query: Tensor, key: Tensor, head_size: int, cos_sin_cache: Tensor
 ) -> tuple[Tensor, Tensor]:
@@ -320,6 +360,7 @@ def apply_rope_with_cos_sin_cache(
     return rotated(query), rotated(key)
 
 
+@bound("flashinfer.apply_rope_with_cos_sin_cache_inplace")
 def apply_rope_with_cos_sin_cache_inplace(
     positions: Tensor, query: Tensor, key: Tensor, head_size: int, cos_sin_cache: Tensor
 ) -> None:
@@ -328,6 +369,7 @@ def apply_rope_with_cos_sin_cache_inplace(
         x.copy_(result)
 
 
+@bound("flashinfer.sampling.top_p_renorm_probs")
 def top_p_renorm_probs(probs: Tensor, top_p: Tensor, is_deterministic: bool = False) -> Tensor:
     assert is_deterministic and probs.dtype == top_p.dtype == torch.float32
     torch.testing.assert_close(probs.sum(-1), torch.ones(len(probs)))

@@ -58,7 +58,7 @@ class Fixed:
     def at(self, rows: int) -> AttentionBackend:
         return Sized(self._attention, rows)
 
-    def takes(self, batch: ForwardBatch) -> bool:
+    def takes(self, batch: ForwardBatch, rows: int) -> bool:
         return self.is_willing
 
 

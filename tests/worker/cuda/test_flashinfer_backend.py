@@ -32,7 +32,6 @@ from tests.worker.cuda.flashinfer_by_the_book import ByTheBook
 from tests.worker.model.test_attention import case
 
 LIBRARY = cast(Library, ByTheBook())
-LIBRARY = cast(Library, ByTheBook())
 
 
 @pytest.mark.parametrize("page_size", [1, 16])
@@ -124,7 +123,7 @@ def test_fixed_decodes_equal_brute_force_also_with_rows_of_padding(page_size: in
     pool = pool_for(layers_of(KINDS), made.slots, page_size, torch.bfloat16)
     attention = FlashinferAttention(pool, page_size, torch.bfloat16, 4096, LIBRARY)
     graphs = FlashinferGraphs(attention, most_rows=8, context_length=1024)
-    assert graphs.takes(made.batch)
+    assert graphs.takes(made.batch, 8)
     fixed = graphs.at(8)
     whole = padded(made.batch, 8, page=len(pool.k[0]) // page_size - 1)
     fixed.plan(whole)
@@ -139,12 +138,15 @@ def test_batches_that_list_too_many_pages_or_share_a_lot_are_not_for_a_graph(
     share(made, 0, (1, 2), pages=4)
     pool = pool_for(layers_of(KINDS), made.slots, 16, torch.bfloat16)
     attention = FlashinferAttention(pool, 16, torch.bfloat16, 4096, LIBRARY)
-    assert FlashinferGraphs(attention, 8, 1024).takes(made.batch)
+    assert FlashinferGraphs(attention, 8, 1024).takes(made.batch, 8)
     with monkeypatch.context() as changed:
-        changed.setattr(flashinfer_graphs, "MOST_PAGES", 10)
-        assert not FlashinferGraphs(attention, 8, 1024).takes(made.batch)
+        changed.setattr(flashinfer_graphs, "MOST_PAGES", 16)  # the rows list 5 pages each
+        graphs = FlashinferGraphs(attention, 8, 1024)
+        assert graphs.takes(made.batch, 4)
+        graphs.at(4).plan(padded(made.batch, 4, page=0))
+        assert not graphs.takes(made.batch, 8)  # padding rows list a page each
     monkeypatch.setattr(flashinfer_graphs, "CASCADE_BYTES", 1)
-    assert not FlashinferGraphs(attention, 8, 1024).takes(made.batch)
+    assert not FlashinferGraphs(attention, 8, 1024).takes(made.batch, 8)
 
 
 def test_what_flashinfer_lacks_is_refused_with_the_reason() -> None:

@@ -182,8 +182,13 @@ class KernelCall:
         """
         self._kind, self._role, self._formats = kind, role, formats
         self._device = memory.workspace.device
+        # Without fixed memory the wrapper for decodes copies an array of its own from pageable
+        # memory in each plan, which waits for the device.
         self._is_decode = (
-            role is Role.DECODE and not kind.sinks and kind.head_dim == kind.v_head_dim
+            role is Role.DECODE
+            and fixed is not None
+            and not kind.sinks
+            and kind.head_dim == kind.v_head_dim
         )
         self._wrapper = self._make(library, memory.workspace, fixed)
         self._wrapper.reset_workspace_buffer(memory.workspace, memory.int_workspace)
@@ -244,14 +249,20 @@ class KernelCall:
     def _make(self, library: Library, workspace: Tensor, fixed: FixedRows | None) -> Any:
         kind, formats = self._kind, self._formats
         if self._is_decode:
-            buffers = {} if fixed is None else _decode_buffers(fixed)
+            assert fixed is not None
             narrow = formats.kv_dtype.itemsize == 1  # the other kernel does not support fp8
             tensor_cores = narrow or kind.heads // kind.kv_heads >= TENSOR_CORE_GROUP
             return library.Decode(
-                workspace, "NHD", use_tensor_cores=tensor_cores, backend="fa2", **buffers
+                workspace,
+                "NHD",
+                use_tensor_cores=tensor_cores,
+                backend="fa2",
+                **_decode_buffers(fixed),
             )
         # FlashAttention 3 does not split long rows over multiprocessors, which decodes depend on.
-        backend = "fa2" if self._role is Role.DECODE else "auto"
+        # It also has one stride for a page of keys and of values.
+        is_fa2 = self._role is Role.DECODE or kind.head_dim != kind.v_head_dim
+        backend = "fa2" if is_fa2 else "auto"
         buffers = {} if fixed is None else _prefill_buffers(fixed)
         if not kind.sinks:
             return library.Prefill(workspace, "NHD", backend=backend, **buffers)

@@ -39,10 +39,11 @@ class FlashinferGraphs:
     def at(self, rows: int) -> "FixedDecodes":
         return FixedDecodes(self._attention, rows, self._pages)
 
-    def takes(self, batch: ForwardBatch) -> bool:
+    def takes(self, batch: ForwardBatch, rows: int) -> bool:
         listed: Int64 = -(-batch.seq_lens.astype(np.int64) // batch.page_size)
+        padding = rows - len(listed)  # rows with one page each
         fits = all(
-            np.minimum(listed, most).sum() <= len(self._pages[kind])
+            np.minimum(listed, most).sum() + padding <= len(self._pages[kind])
             for kind, most in self._most.items()
         )
         return fits and not self._attention.worth_sharing(batch, CASCADE_BYTES)

@@ -58,8 +58,8 @@ class FixedAttention(Protocol):
         kernels."""
         ...
 
-    def takes(self, batch: ForwardBatch) -> bool:
-        """Whether a batch of decodes can, and should, run with such a backend."""
+    def takes(self, batch: ForwardBatch, rows: int) -> bool:
+        """Whether a batch of decodes, padded to `rows`, can and should run with such a backend."""
         ...
 
 
@@ -122,9 +122,9 @@ class CudaGraphRunner:
         rows = len(batch.seq_lens)
         if rows > self.sizes[-1] or len(batch.input_ids) != rows:
             return None
-        if not self._attention.takes(batch):
-            return None
         size = next(size for size in self.sizes if size >= rows)
+        if not self._attention.takes(batch, size):
+            return None
         graph = self._graphs[size]
         self._fill(padded(batch, size, *self._padding), graph.attention)
         graph.replay()
