@@ -8,5 +8,6 @@ Read in this order:
     watched.py    one upstream: probes it, and sends heartbeats while it is healthy
     probe.py      reads its health and its models
     engine.py     parses what engines report of themselves
+    adapters.py   which LoRA adapters are in its slots
     learning.py   learns its speed from its answers
 """

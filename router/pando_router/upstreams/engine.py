@@ -2,7 +2,8 @@
 
 - all: the OpenAI model list; `max_model_len` in it (vLLM, SGLang), LoRA adapters by `parent`
 - vLLM: `/metrics`, `vllm:cache_config_info` and `vllm:kv_cache_usage_perc`, its KV pool and the
-  share that running requests hold; `vllm:num_requests_running` and `…_waiting`
+  share that running requests hold; `vllm:num_requests_running` and `…_waiting`;
+  `vllm:lora_requests_info`, its adapter slots and the adapters that run and wait
 - SGLang: `/get_server_info`, `max_total_num_tokens` and `max_running_requests`
 - llama.cpp: `/props`, `total_slots` and a slot's context (it does not report whether slots share
   memory, so its total KV memory stays unknown)
@@ -12,7 +13,10 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
+
+from pando_router.upstreams.adapters import NO_ADAPTERS, AdapterUse
 
 MAX_NAMES = 1000
 _SAMPLE = re.compile(
@@ -45,6 +49,7 @@ class Capacity:
     max_request_tokens: int = 0
     running: int = 0
     waiting: int = 0
+    adapters: AdapterUse = NO_ADAPTERS
 
 
 def read_models(body: bytes) -> Engine:
@@ -87,7 +92,27 @@ def read_vllm_metrics(body: bytes) -> Capacity:
             pinned += int(tokens * usage.get(labels.get("engine", ""), 0.0))
     running = sum(int(value) for _, value in _samples(body, b"vllm:num_requests_running"))
     waiting = sum(int(value) for _, value in _samples(body, b"vllm:num_requests_waiting"))
-    return Capacity(capacity, min(pinned, capacity), running=running, waiting=waiting)
+    return Capacity(
+        capacity,
+        min(pinned, capacity),
+        running=running,
+        waiting=waiting,
+        adapters=_read_adapters(body),
+    )
+
+
+def _read_adapters(body: bytes) -> AdapterUse:
+    """From the sample with the latest time, which is its value: older ones stay listed."""
+    samples = [(at, labels) for labels, at in _samples(body, b"vllm:lora_requests_info")]
+    if not samples:
+        return NO_ADAPTERS
+    _, latest = max(samples, key=itemgetter(0))
+    slots = latest.get("max_lora", "")
+    names = [
+        tuple(filter(None, map(str.strip, latest.get(f"{kind}_lora_adapters", "").split(","))))
+        for kind in ("running", "waiting")
+    ]
+    return AdapterUse(min(int(slots), MAX_NAMES) if slots.isdigit() else 0, *names)
 
 
 def read_sglang_info(body: bytes) -> Capacity:

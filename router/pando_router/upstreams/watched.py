@@ -22,6 +22,7 @@ from pando_router.health.verdict import Verdict
 from pando_router.http.headers import Headers
 from pando_router.telemetry.bounded_log import BoundedLog
 from pando_router.telemetry.metrics import Metrics
+from pando_router.upstreams.adapters import Slots
 from pando_router.upstreams.engine import Capacity, Engine
 from pando_router.upstreams.learning import Learner
 from pando_router.upstreams.probe import Probe, Probed, ProbeOutcome
@@ -63,6 +64,7 @@ class WatchedUpstream:
         self._rng = rng
         self._engine: Engine | None = None  # None until it has reported what it serves
         self._capacity = Capacity()
+        self._slots = Slots()
         self._capacity_at = -CAPACITY_S
         self._state: ReplicaState | None = None  # None: no heartbeat is due
         self._verdict = Verdict(live.settings.unhealthy_after, 1)
@@ -122,12 +124,14 @@ class WatchedUpstream:
         changed, self._engine = engine != self._engine, engine
         if changed:
             self._proposed = uuid4().hex
-        if changed or monotonic() - self._capacity_at >= CAPACITY_S:
+        # What its adapters do changes with each request.
+        if changed or engine.adapters or monotonic() - self._capacity_at >= CAPACITY_S:
             self._capacity_at = monotonic()
             timeout_s = self._live.settings.health_timeout
             found = await self._probe.capacity(engine.kind, headers, timeout_s)
             if found is not None or changed:
                 self._capacity = found or Capacity()
+                self._slots.see(self._capacity.adapters)
 
     async def _judge(self, probed: Probed) -> None:
         outcome = probed.outcome
@@ -146,6 +150,7 @@ class WatchedUpstream:
             self._is_over = False
         elif outcome in (ProbeOutcome.GONE, ProbeOutcome.STARTING) and not self._is_over:
             self._is_over = True
+            self._slots.forget()
             self._proposed = uuid4().hex
             self._unreported = self._agreed.incarnation if self._agreed is not None else ""
         with suppress(FleetError):  # else repeated before the next heartbeat
@@ -224,6 +229,9 @@ class WatchedUpstream:
             state=state,
             endpoints=spec.endpoints,
             adapters=engine.adapters,
+            adapter_states=self._slots.states(engine.adapters),
+            adapter_slots=self._slots.count,
+            free_adapter_slots=self._slots.free,
             capacity_tokens=capacity.capacity_tokens,
             max_requests=spec.max_requests or capacity.max_requests,
             max_request_tokens=engine.max_request_tokens or capacity.max_request_tokens,

@@ -195,6 +195,7 @@ class Vllm(Engine):
     knows_salts = True
     blocks = 1000
     usage = 0.25
+    lora = ""  # samples of `vllm:lora_requests_info`
 
     def routes(self, router: web.UrlDispatcher) -> None:
         router.add_get("/metrics", self._metrics)
@@ -211,7 +212,7 @@ class Vllm(Engine):
             f"vllm:kv_cache_usage_perc{{{labels}}} {self.usage}\n"
             "# HELP vllm:cache_config_info Information of the LLMEngine CacheConfig\n"
             'vllm:cache_config_info{block_size="16",cache_dtype="auto",engine="0",'
-            f'gpu_memory_utilization="0.9",num_gpu_blocks="{self.blocks}"}} 1.0\n'
+            f'gpu_memory_utilization="0.9",num_gpu_blocks="{self.blocks}"}} 1.0\n' + self.lora
         )
 
 

@@ -29,6 +29,41 @@ async def test_vllm_is_a_replica_with_its_adapters_and_its_kv_pool(valkey_url: s
             assert answer.replica == engine.name
 
 
+def lora(at: float, running: str = "", waiting: str = "") -> str:
+    labels = f'running_lora_adapters="{running}",waiting_lora_adapters="{waiting}"'
+    return f'vllm:lora_requests_info{{max_lora="2",{labels}}} {at}\n'
+
+
+async def test_vllms_adapters_have_their_places_from_its_metrics(valkey_url: str) -> None:
+    async with Vllm() as engine:
+        engine.adapters = ["sql", "poems", "chat"]
+        engine.lora = lora(1.7e9, "chat") + lora(1.8e9, "sql", "poems")  # the first one is older
+        async with serving(valkey_url, upstream=engine.url, **QUICK) as router:
+            await router.ready(engine.name)
+
+            async def places() -> dict[str, str]:
+                beat = await beat_of(valkey_url, engine)
+                return {each.name: each.place.value for each in beat.adapter_states}
+
+            assert await places() == {"chat": "host", "poems": "waiting", "sql": "device"}
+            beat = await beat_of(valkey_url, engine)
+            assert (beat.adapter_slots, beat.free_adapter_slots) == (2, 1)
+            engine.lora = lora(1.9e9, "poems")
+
+            async def moved() -> bool:
+                return (await places())["poems"] == "device"
+
+            await until(moved, "the next adapter running")
+            assert await places() == {"chat": "host", "poems": "device", "sql": "device"}
+            engine.lora = lora(2.0e9, "poems,chat")
+
+            async def evicted() -> bool:
+                return (await places())["chat"] == "device"
+
+            await until(evicted, "the third adapter running")
+            assert await places() == {"chat": "device", "poems": "device", "sql": "host"}
+
+
 async def test_sglang_reports_its_kv_pool_and_its_places(valkey_url: str) -> None:
     async with (
         Sglang() as engine,
