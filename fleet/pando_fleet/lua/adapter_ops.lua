@@ -19,11 +19,10 @@ local function read_slots(r, row)
   if not is_whole or incarnation ~= r.incarnation then
     return nil
   end
-  local _, count = waiting:gsub(' ', ' ')
   return {
     name = r.name, free_slots = free_slots, load_s = load_s, read_s = read_s,
     slot_wait_s = slot_wait_s, incarnation = incarnation, device = device, waiting = waiting,
-    host = host, ahead = count,
+    host = host, ahead = ahead,
   }
 end
 

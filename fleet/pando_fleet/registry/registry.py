@@ -225,6 +225,7 @@ def _slots_of(beat: Heartbeat) -> bytes:
 
     row = AdapterTerms(
         free_slots=beat.free_adapter_slots,
+        ahead=beat.adapters_waiting,
         load_s=beat.adapter_load_s,
         read_s=beat.adapter_read_s,
         slot_wait_s=beat.adapter_slot_wait_s,

@@ -27,6 +27,7 @@ class ReplicaRow:
             "adapter_states": to_builtins(beat.adapter_states),
             "adapter_slots": beat.adapter_slots or None,
             "free_adapter_slots": beat.free_adapter_slots if beat.adapter_slots else None,
+            "adapters_waiting": beat.adapters_waiting,
             "adapter_load_s": beat.adapter_load_s,
             "adapter_read_s": beat.adapter_read_s,
             "adapter_slot_wait_s": beat.adapter_slot_wait_s,

@@ -50,6 +50,10 @@ class Slots:
         return self._use.slots
 
     @property
+    def waiting(self) -> int:
+        return len(set(self._use.waiting) - self._loaded.keys())
+
+    @property
     def free(self) -> int:
         return max(0, self._use.slots - len(self._use.running))
 

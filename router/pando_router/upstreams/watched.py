@@ -232,6 +232,7 @@ class WatchedUpstream:
             adapter_states=self._slots.states(engine.adapters),
             adapter_slots=self._slots.count,
             free_adapter_slots=self._slots.free,
+            adapters_waiting=self._slots.waiting,
             capacity_tokens=capacity.capacity_tokens,
             max_requests=spec.max_requests or capacity.max_requests,
             max_request_tokens=engine.max_request_tokens or capacity.max_request_tokens,

@@ -18,6 +18,7 @@ async def beat(world: World, replica: str, **fields: Any) -> None:
     places = [(place, fields.pop(place.value, ())) for place in AdapterPlace]
     states = tuple(replace(each, place=place) for place, held in places for each in held)
     slots = {"adapter_slots": 4, "free_adapter_slots": 2, "adapter_load_s": 0.25} | fields
+    slots["adapters_waiting"] = sum(each.place is AdapterPlace.WAITING for each in states)
     await world.beat(replica, adapter_states=states, **slots)
 
 

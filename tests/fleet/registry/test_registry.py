@@ -30,6 +30,7 @@ FULL = Heartbeat(
     ),
     adapter_slots=8,
     free_adapter_slots=7,
+    adapters_waiting=1,
     adapter_load_s=0.02,
     adapter_read_s=0.3,
     adapter_slot_wait_s=1.5,

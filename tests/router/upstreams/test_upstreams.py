@@ -47,7 +47,8 @@ async def test_vllms_adapters_have_their_places_from_its_metrics(valkey_url: str
 
             assert await places() == {"chat": "host", "poems": "waiting", "sql": "device"}
             beat = await beat_of(valkey_url, engine)
-            assert (beat.adapter_slots, beat.free_adapter_slots) == (2, 1)
+            slots = (beat.adapter_slots, beat.free_adapter_slots, beat.adapters_waiting)
+            assert slots == (2, 1, 1)
             engine.lora = lora(1.9e9, "poems")
 
             async def moved() -> bool:

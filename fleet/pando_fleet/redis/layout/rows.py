@@ -35,6 +35,7 @@ class AdapterTerms(NamedTuple):
     their keys (`pando_fleet.registry.adapter`), each followed by a space."""
 
     free_slots: float
+    ahead: float  # adapters that wait for a slot
     load_s: float  # as in heartbeats; 0: not measured
     read_s: float
     slot_wait_s: float
