@@ -171,7 +171,7 @@ async def running_router(
     rates = RateLimits(wire)
     settlements = Settlements(rates, metrics.tenants)
     limiter = Limiter(rates, metrics.tenants, view)
-    tenants = Tenants(settings.api_keys, metrics.tenants)
+    tenants = Tenants(settings.api_keys, metrics.tenants, settings.admin_key)
     salting = Salting(upstreams.kind)
     prefiller = Prefiller(upstream, forwarding, salting)
     warming = Warming(settings.hot_prefix_bytes, redis, view, placers, prefiller, metrics)

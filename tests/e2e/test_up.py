@@ -17,6 +17,7 @@ import pytest
 
 from pando.up.models import SMOLLM2
 from pando.up.settings import UpSettings
+from pando_router.api_keys.keyring import digest_of
 from tests.e2e.conftest import MODEL
 from tests.e2e.up_process import UpProcess
 from tests.waiting import read_each, until
@@ -82,6 +83,59 @@ def test_it_says_where_to_talk_to_the_model_and_where_to_see_the_fleet(up: UpPro
     for path, title in (("/chat", b"<title>Pando chat"), ("/dashboard", b"<title>Pando router")):
         assert up.url + path in up.welcome
         assert title in up.get(path)
+
+
+def test_a_fleet_that_requires_keys_is_ready_and_starts_a_killed_worker_again(
+    tmp_path: Path,
+) -> None:
+    keys = tmp_path / "keys.yaml"
+    keys.write_text(f"tenants: {{a: {{keys: [{{sha256: {digest_of('mine')}}}]}}}}")
+    with UpProcess("--workers", "1", environment={"PANDO_ROUTER_API_KEYS": str(keys)}) as up:
+        up.wait_ready()
+        assert '-H "authorization: Bearer $KEY"' in up.welcome
+        with pytest.raises(openai.AuthenticationError):
+            ask(up, "none")
+        assert ask(up, "mine")
+        up.part("worker-0").kill()
+        until(lambda: any("crashed" in line["event"] for line in up.log), "the crash is noticed")
+        until(lambda: len([1 for line in up.log if "ready at" in line["event"]]) == 2, "it is back")
+        assert up.process.poll() is None
+
+
+def ask(up: UpProcess, key: str) -> str:
+    client = openai.OpenAI(base_url=f"{up.url}/v1", api_key=key, max_retries=0)
+    return client.completions.create(model=MODEL, prompt="Count:", max_tokens=4).choices[0].text
+
+
+def test_a_model_without_a_chat_template_is_offered_as_one_that_completes(tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    shutil.copytree(Path(__file__).parents[2] / "examples" / "models" / MODEL, plain)
+    (plain / "chat_template.jinja").unlink()
+    with UpProcess("--workers", "1", "--model", str(plain)) as up:
+        up.wait_ready()
+        assert "/v1/completions" in up.welcome and "/chat" not in up.welcome
+        [replica] = up.replicas().values()
+        assert "/v1/chat/completions" not in replica["endpoints"]
+
+
+def test_two_fleets_in_one_redis_have_replicas_of_their_own_and_one_model_a_pool(
+    valkey_url: str, tmp_path: Path
+) -> None:
+    with UpProcess("--workers", "1", "--redis", valkey_url) as first:
+        first.wait_ready()
+        other = tmp_path / "other"
+        other.symlink_to(Path(__file__).parents[2] / "examples" / "models" / MODEL)
+        with UpProcess("--redis", valkey_url, "--model", str(other)) as refused:
+            assert refused.wait_end() == 1
+            (line,) = refused.output.splitlines()
+            assert "the pool 'default'" in line and "'pando-tiny'" in line and "--pool" in line
+        mine = ("--workers", "1", "--model", str(other), "--pool", "mine")
+        with UpProcess("--redis", valkey_url, *mine) as second:
+            second.wait_ready()
+            assert second.welcome.startswith("other is served")
+            names = until(lambda: sorted(first.replicas()), "both are seen")
+            assert len(names) == 2
+            assert all(re.fullmatch(r"worker-0-[0-9a-f]{6}", name) for name in names)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -28,7 +28,15 @@ DASHBOARD = CHART / "files/pando-dashboard.json"
 DASHBOARD_SOURCE = ROOT / "docs/grafana/pando.json"
 POD_SCHEMA = ROOT / "operator/pando_operator/resource/pod_schema.json"
 
-ROUTER_FIXED = ("host", "port", "redis", "api_keys", "upstream_api_key", "record_secret")
+ROUTER_FIXED = (
+    "host",
+    "port",
+    "redis",
+    "api_keys",
+    "admin_key",
+    "upstream_api_key",
+    "record_secret",
+)
 OPERATOR_FIXED = (
     "host",
     "port",

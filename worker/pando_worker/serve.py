@@ -65,7 +65,7 @@ def _run(
     found = settings.model_copy(
         update={
             "model": str(model_dir),
-            "served_model_name": settings.served_model_name or _last_part(settings.model),
+            "served_model_name": settings.served_name,
         }
     )
     with scheduler_process(scheduler_main, found, configure_logging) as scheduler:
@@ -74,10 +74,6 @@ def _run(
             from pando_worker.server.process.lifecycle import serve
 
             return serve(found, config, address, scheduler)
-
-
-def _last_part(model: str) -> str:
-    return model.rstrip("/").rsplit("/", 1)[-1]
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

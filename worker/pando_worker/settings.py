@@ -41,6 +41,15 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
+def _name_of(model: str) -> str:
+    path = Path(model)
+    if path.name in ("", ".."):
+        path = path.resolve()
+    if path.parent.name == "snapshots":  # a repository in the hub's cache, by its revision
+        path = path.parent.parent
+    return path.name.rpartition("--")[2] if path.name.startswith("models--") else path.name
+
+
 def _are_modules(words: tuple[str, ...]) -> tuple[str, ...]:
     names: set[str] = set()
     for word in words:
@@ -464,6 +473,11 @@ class WorkerSettings(BaseSettings):
                 f" ({self.max_lora_rank})"
             )
         return self
+
+    @property
+    def served_name(self) -> str:
+        """The name in the API: by default that of the model's folder, file or hub repository."""
+        return self.served_model_name or _name_of(self.model)
 
     @property
     def lora_paths(self) -> list[tuple[str, str]]:

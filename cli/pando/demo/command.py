@@ -77,7 +77,7 @@ async def _work(fleet: Fleet, policy: str, console: Console) -> Outcome:
     console.print(
         f"{policy}: ready in {max(took.values()):.1f} s, now {count} conversations of {turns} turns"
     )
-    return await hold_all(fleet.router.url, fleet.model, load)
+    return await hold_all(fleet.router, fleet.model, load)
 
 
 def _table(outcomes: dict[str, Outcome]) -> Table:

@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 
 from pando.demo.conversations import Conversation
+from pando.up.router_client import RouterClient
 
 AT_ONCE = 6  # conversations
 MAX_TOKENS = 24  # of an answer
@@ -59,14 +60,16 @@ class Outcome:
         return ordered[int(0.99 * (len(ordered) - 1))]
 
 
-async def hold_all(url: str, model: str, conversations: Iterable[Conversation]) -> Outcome:
+async def hold_all(
+    router: RouterClient, model: str, conversations: Iterable[Conversation]
+) -> Outcome:
     """Hold the conversations, AT_ONCE at a time, in their order. Raises DemoError."""
     slots = asyncio.Semaphore(AT_ONCE)
-    async with aiohttp.ClientSession(timeout=TIMEOUT) as http:
+    async with aiohttp.ClientSession(timeout=TIMEOUT, headers=router.headers) as http:
 
         async def in_a_slot(conversation: Conversation) -> list[Turn]:
             async with slots:
-                return await _hold(http, url, model, conversation)
+                return await _hold(http, router.url, model, conversation)
 
         started = perf_counter()
         held = await asyncio.gather(*map(in_a_slot, conversations))

@@ -1,6 +1,7 @@
 """`pando up` itself: from its settings to a fleet that serves until a signal ends it."""
 
 import asyncio
+from secrets import token_hex
 
 import click
 from rich.console import Console
@@ -36,6 +37,7 @@ def _run(settings: UpSettings, log: LogSettings, passed: Passed, signals: EndSig
             port=settings.port,
             redis=settings.redis,
             drain_seconds=settings.drain_seconds,
+            tag=f"-{token_hex(3)}" if settings.redis else "",
             log_level=log.level,
             worker=passed["worker"],
             router=passed["router"],
@@ -54,6 +56,8 @@ async def _serve(fleet: Fleet) -> None:
         if console.is_terminal:
             tasks.create_task(show_table(fleet.router, console))
         seconds = await fleet.ready()
-        text = welcome(fleet.router.url, fleet.model, seconds)
+        text = welcome(
+            fleet.router.url, fleet.model, seconds, chats=fleet.chats, with_key=fleet.needs_key
+        )
         console.print(text, soft_wrap=True, highlight=False, markup=False)
         await asyncio.Event().wait()

@@ -38,22 +38,29 @@ def log_relay(log: LogSettings) -> Relay:
     return relay
 
 
-def welcome(url: str, model: str, seconds: dict[str, float]) -> str:
-    """What to do now, and what starting took."""
+def welcome(url: str, model: str, seconds: dict[str, float], *, chats: bool, with_key: bool) -> str:
+    """What to do now, and what starting took.
+
+    Args:
+        chats: whether the model has a chat template
+        with_key: whether requests need an API key
+    """
     took = ", ".join(f"{name} {value:.1f} s" for name, value in seconds.items())
-    body = json.dumps(
-        {
-            "model": model,
-            "messages": [{"role": "user", "content": "What is the largest ocean on Earth?"}],
-            "max_tokens": 48,
-        }
+    question = "What is the largest ocean on Earth?"
+    asked = {"messages": [{"role": "user", "content": question}]} if chats else {"prompt": question}
+    path = "/v1/chat/completions" if chats else "/v1/completions"
+    body = json.dumps({"model": model, **asked, "max_tokens": 48})
+    key = '    -H "authorization: Bearer $KEY" \\\n' if with_key else ""
+    talk = (
+        f"Talk to it at {url}/chat; {url}/dashboard shows the fleet.\n"
+        if chats
+        else f"It has no chat template: it completes texts. {url}/dashboard shows the fleet.\n"
     )
     return (
         f"{model} is served at {url}/v1 (ready after: {took})\n\n"
-        f"  curl {url}/v1/chat/completions -H 'content-type: application/json' \\\n"
-        f"    -d '{body}'\n\n"
-        f"Talk to it at {url}/chat; {url}/dashboard shows the fleet.\n"
-        "Ctrl-C ends it."
+        f"  curl {url}{path} -H 'content-type: application/json' \\\n"
+        f"{key}    -d '{body}'\n\n"
+        f"{talk}Ctrl-C ends it."
     )
 
 

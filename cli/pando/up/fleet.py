@@ -5,6 +5,7 @@ async with Fleet(plan, relay) as fleet:
 """
 
 import asyncio
+import os
 import tempfile
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -16,9 +17,11 @@ from typing import TYPE_CHECKING
 
 from pando.up.embedded_redis import embedded_redis
 from pando.up.part import Part
-from pando.up.plan import UpPlan
+from pando.up.plan import ADMIN_KEY, UpPlan
 from pando.up.process import Process, Relay
 from pando_fleet.guard import Guard
+from pando_router.api_keys.keyring import new_key
+from pando_router.endpoints.chat import CHAT
 
 if TYPE_CHECKING:
     from pando.up.router_client import RouterClient
@@ -32,6 +35,8 @@ class Fleet:
 
     def __init__(self, plan: UpPlan, relay: Relay) -> None:
         self.model = ""  # the name under which the model is served, once it is
+        self.chats = False  # whether it answers chats; known then, too
+        self.needs_key = plan.needs_key
         self._plan = plan
         directory = Path(tempfile.mkdtemp(prefix="pando-"))
         self._guard = Guard(directory)
@@ -42,7 +47,8 @@ class Fleet:
             commands.append(command)
         else:
             redis_url = plan.redis
-        commands.append(plan.router_command(redis_url))
+        self._key = os.environ.get(ADMIN_KEY) or new_key()
+        commands.append(plan.router_command(redis_url, self._key))
         commands.extend(plan.worker_commands(redis_url))
         temporary = {"TMPDIR": str(directory)}  # what a killed process leaves there goes with it
         self._parts = {
@@ -54,7 +60,7 @@ class Fleet:
         self._started = monotonic()
         self._keeping = [part.kept.start() for part in self._parts.values()]
         client = await asyncio.to_thread(_router_client)  # meanwhile the parts start
-        self.router = client(self._plan.url)
+        self.router = client(self._plan.url, self._key)
         return self
 
     async def __aexit__(
@@ -90,8 +96,8 @@ class Fleet:
             "redis": self._redis_answers,
             "router": partial(self.router.is_ok, "/healthz"),
         }
-        for name in self._parts:
-            checks.setdefault(name, partial(self._worker_is_ready, name))
+        for part, replica in self._plan.replicas.items():
+            checks[part] = partial(self._worker_is_ready, replica)
         waits = [self._until(name, check) for name, check in checks.items()]
         return dict(zip(checks, await asyncio.gather(*waits), strict=True))
 
@@ -110,7 +116,7 @@ class Fleet:
         fleet = await self.router.fleet()
         for replica in fleet.replicas if fleet else []:
             if replica.replica == name and replica.state == "ready":
-                self.model = replica.model
+                self.model, self.chats = replica.model, CHAT.paths[0] in replica.endpoints
                 return True
         return False
 

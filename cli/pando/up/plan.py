@@ -29,6 +29,8 @@ PARTS = (
 )
 """Whose options `pando up` takes and passes on."""
 
+ADMIN_KEY = "PANDO_ROUTER_ADMIN_KEY"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpPlan:
@@ -45,6 +47,7 @@ class UpPlan:
     redis: str | None  # None starts an embedded one
     drain_seconds: float
     log_level: str
+    tag: str = ""  # ends the replicas' names; other fleets in the same Redis have others
     chat_page: bool = False
     policy: str | None = None  # None leaves it to PANDO_ROUTER_POLICY
     max_total_tokens: int | None = None  # None leaves it to PANDO_WORKER_MAX_TOTAL_TOKENS
@@ -66,15 +69,29 @@ class UpPlan:
         }
         if self.max_total_tokens:
             shared["max_total_tokens"] = self.max_total_tokens
-        settings = load(WorkerSettings, {**_ours(shared), **self.worker})
+        settings = self._worker_settings(shared)
         shared |= {name: given.value for name, given in self.worker.items()}
         shared["threads"] = settings.threads or max(1, available_cores() // self.workers)
         return [
-            self._command(f"worker-{i}", "worker", shared | {"replica": f"worker-{i}"}, redis)
-            for i in range(self.workers)
+            self._command(part, "worker", shared | {"replica": replica}, redis)
+            for part, replica in self.replicas.items()
         ]
 
-    def router_command(self, redis: str) -> Command:
+    @property
+    def replicas(self) -> dict[str, str]:
+        """The workers' names in the fleet, by the names of the parts."""
+        return {f"worker-{i}": f"worker-{i}{self.tag}" for i in range(self.workers)}
+
+    @property
+    def needs_key(self) -> bool:
+        """Whether the router will require API keys."""
+        return self._router_settings({}).api_keys is not None
+
+    def router_command(self, redis: str, admin_key: str) -> Command:
+        """
+        Args:
+            admin_key: with which this machine may ask the router everything
+        """
         values: dict[str, object] = {
             "host": self.host,
             "port": self.port,
@@ -85,16 +102,34 @@ class UpPlan:
             values["chat_page"] = True
         if self.policy:
             values["policy"] = self.policy
-        load(RouterSettings, {**_ours(values), **self.router})
+        self._router_settings(values)
         values |= {name: given.value for name, given in self.router.items()}
-        return self._command("router", "router", values, redis)
+        secret = {ADMIN_KEY: admin_key}
+        return self._command("router", "router", values, redis, secret)
+
+    def served_as(self) -> tuple[str, str]:
+        """The workers' pool, and the name under which they serve the model."""
+        settings = self._worker_settings({"model": self.model})
+        return settings.pool, settings.served_name
+
+    def _router_settings(self, ours: Mapping[str, object]) -> RouterSettings:
+        return load(RouterSettings, {**_ours(ours), **self.router})
+
+    def _worker_settings(self, ours: Mapping[str, object]) -> WorkerSettings:
+        return load(WorkerSettings, {**_ours(ours), **self.worker})
 
     def _command(
-        self, name: str, component: str, values: Mapping[str, object], redis: str
+        self,
+        name: str,
+        component: str,
+        values: Mapping[str, object],
+        redis: str,
+        secrets: Mapping[str, str] | None = None,
     ) -> Command:
         """The URL of Redis may hold a password, and arguments are visible: it is a variable."""
         flags = [word for name, value in values.items() for word in words(name, value)]
         environment = {
+            **(secrets or {}),
             f"PANDO_{component.upper()}_REDIS": redis,
             "PANDO_LOG_LEVEL": self.log_level,
             "PANDO_LOG_FORMAT": "json",  # for log_relay
@@ -106,15 +141,16 @@ async def check(plan: UpPlan) -> None:
     """Find what can be found before anything is started.
 
     Raises:
-        UpPlanError: the model directory is not one, the port is taken, Redis cannot be reached.
+        UpPlanError: the model directory is not one, the port is taken, Redis cannot be reached or
+            has another model in the same pool.
         SettingsError: a PANDO_WORKER_… or PANDO_ROUTER_… variable is wrong.
     """
     plan.worker_commands("none")
-    plan.router_command("none")
+    plan.router_command("none", "")
     _check_model(plan.model)
     _check_port(plan.host, plan.port)
     if plan.redis is not None:
-        await _check_redis(plan.redis)
+        await _check_redis(plan.redis, *plan.served_as())
 
 
 def _check_model(model: str) -> None:
@@ -139,23 +175,29 @@ def _check_port(host: str, port: int) -> None:
             ) from None
 
 
-async def _check_redis(url: str) -> None:
+async def _check_redis(url: str, pool: str, model: str) -> None:
     # Imported here: it takes long, and most fleets bring their own Redis.
     from pando_fleet.redis.client import FleetError, connect
+    from pando_fleet.redis.layout.constants import FRESH_MS
     from pando_fleet.registry.registry import Registry
 
     try:
         client = connect(url)
         try:
-            await Registry(client).pools()
+            registry = Registry(client)
+            await registry.pools()
+            others = [one.beat for one in await registry.replicas(pool) if one.age_ms <= FRESH_MS]
         finally:
             await client.aclose()
     except FleetError as error:
         raise UpPlanError(f"cannot use Redis at {redact(url)}: {error}") from None
-
-
-def _words(name: str, value: object) -> list[str]:
-    return [flag_of(name)] if value is True else [flag_of(name), str(value)]
+    for other in others:
+        if other.model != model:
+            raise UpPlanError(
+                f"the pool {pool!r} in Redis at {redact(url)} serves {other.model!r}"
+                f" ({other.replica} at {other.url}), this fleet would serve {model!r}: --pool gives"
+                " it a pool of its own"
+            )
 
 
 def _ours(values: Mapping[str, object]) -> dict[str, Given]:

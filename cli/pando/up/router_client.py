@@ -12,6 +12,7 @@ class ReplicaRow(msgspec.Struct, frozen=True):
     replica: str
     url: str
     model: str
+    endpoints: tuple[str, ...]
     state: str
     running: int
     waiting: int
@@ -33,9 +34,11 @@ class FleetAnswer(msgspec.Struct, frozen=True):
 class RouterClient:
     """Sends requests to one router. While it starts or restarts, there is no answer."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, key: str) -> None:
+        """`key` is an admin's, in case the router requires one."""
         self.url = url
-        self._http = aiohttp.ClientSession(timeout=TIMEOUT)
+        self.headers = {"authorization": f"Bearer {key}"}
+        self._http = aiohttp.ClientSession(timeout=TIMEOUT, headers=self.headers)
 
     async def close(self) -> None:
         await self._http.close()

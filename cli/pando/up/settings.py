@@ -33,8 +33,9 @@ class UpSettings(BaseSettings):
     redis: Annotated[
         str | None,
         Field(
-            description="Redis URL to use instead of an embedded server, for this fleet alone;"
-            " with a password, better given as a variable"
+            description="Redis URL to use instead of an embedded server; fleets in one Redis that"
+            " serve the same model become one, and another model needs another --pool. With a"
+            " password, better given as a variable"
         ),
     ] = None
     drain_seconds: Annotated[

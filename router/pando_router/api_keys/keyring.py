@@ -28,6 +28,11 @@ class Keyring:
     entries: dict[bytes, KeyEntry]  # by the key's digest
     tenants: dict[str, Tenant] = field(default_factory=dict)
 
+    def with_key(self, key: str, tenant: Tenant) -> "Keyring":
+        """This one with a further key, whose tenant is not one of the file's."""
+        entry = KeyEntry(tenant)
+        return Keyring({**self.entries, sha256(key.encode()).digest(): entry}, self.tenants)
+
     def find(self, key: bytes) -> KeyEntry | None:
         return self.entries.get(sha256(key).digest())
 

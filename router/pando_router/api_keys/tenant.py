@@ -29,5 +29,8 @@ class Tenant:
         return self.name if self.isolate else ""
 
 
+ADMIN = Tenant(name="(admin_key)", admin=True)  # no name that a key file could have
+"""The tenant of the setting `admin_key`."""
+
 OPEN = Tenant(name="", admin=True)
 """The only tenant if no keys are configured."""

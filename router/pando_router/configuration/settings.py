@@ -227,6 +227,15 @@ class RouterSettings(BaseSettings):
         Field(description="file or folder of tenants and their API keys; none: no key is required"),
         RESTART,
     ] = None
+    admin_key: Annotated[
+        SecretStr | None,
+        Field(
+            min_length=16,
+            description="an admin's API key besides those of api_keys, for the program that starts"
+            " the router; without api_keys no key is required",
+        ),
+        RESTART,
+    ] = None
     upstream_api_key: Annotated[
         SecretStr | None,
         Field(

@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from time import time
 
+from pydantic import SecretStr
+
 from pando_router.api_keys.key_file import KeyFileError, read_keys, stamp
 from pando_router.api_keys.keyring import Keyring
-from pando_router.api_keys.tenant import OPEN, Tenant
+from pando_router.api_keys.tenant import ADMIN, OPEN, Tenant
 from pando_router.errors import ApiError
 from pando_router.telemetry.tenant_metrics import TenantMetrics
 
@@ -22,15 +24,18 @@ logger = logging.getLogger("pando.router")
 class Tenants:
     """Raises KeyFileError if there is a key file and it is invalid."""
 
-    def __init__(self, path: Path | None, metrics: TenantMetrics) -> None:
+    def __init__(
+        self, path: Path | None, metrics: TenantMetrics, admin_key: SecretStr | None = None
+    ) -> None:
         self._path = path
+        self._admin_key = admin_key
         self._metrics = metrics
         self._stamp: object = None
         self._problem = ""
         self._keyring: Keyring | None = None
         if path is not None:
             self._stamp = stamp(path)
-            self._keyring = read_keys(path)
+            self._keyring = self._read(path)
             metrics.keys_valid.set(1)
 
     def of(self, headers: Headers) -> Tenant:
@@ -59,12 +64,18 @@ class Tenants:
             found = stamp(path)
             if found == self._stamp:
                 return
-            keyring = read_keys(path)
+            keyring = self._read(path)
         except KeyFileError as error:
             self._broken(str(error))
             return
         self._stamp, self._problem = found, ""
         self._adopt(keyring)
+
+    def _read(self, path: Path) -> Keyring:
+        keyring = read_keys(path)
+        if self._admin_key is None:
+            return keyring
+        return keyring.with_key(self._admin_key.get_secret_value(), ADMIN)
 
     def _adopt(self, keyring: Keyring) -> None:
         gone = self._keyring.tenants.keys() - keyring.tenants.keys() if self._keyring else ()

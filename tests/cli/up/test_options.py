@@ -37,7 +37,7 @@ def test_each_worker_and_the_router_get_their_own() -> None:
         line = " ".join(worker.arguments)
         assert "--page-size 8" in line and "--no-radix-cache" in line and "--threads 3" in line
         assert "--policy" not in line
-    line = " ".join(made.router_command("redis://r").arguments)
+    line = " ".join(made.router_command("redis://r", "key").arguments)
     assert "--policy random" in line and "--allow-policy-header" in line
     assert "--upstream http://a --upstream http://b" in line and "--page-size" not in line
 

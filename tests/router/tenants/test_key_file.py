@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 from click.testing import CliRunner
+from pydantic import SecretStr
 
 from pando.main import group
 from pando_fleet.records.limits import Limits
@@ -124,6 +125,18 @@ def test_a_new_file_counts_when_it_is_right_and_a_wrong_one_leaves_the_old_keys(
     assert metrics.registry.get_sample_value("pando_router_api_keys_valid") == 1
     with pytest.raises(Exception, match="is unknown"):
         tenants.of([(b"x-api-key", b"key-a")])
+
+
+def test_the_admin_key_is_known_besides_those_of_each_file(tmp_path: Path) -> None:
+    file, key = tmp_path / "keys.yaml", b"a key of sixteen bytes"
+    file.write_text(entry("a", "key-a"))
+    tenants = Tenants(file, Metrics().tenants, SecretStr(key.decode()))
+    assert tenants.of([(b"x-api-key", key)]).admin
+    assert not tenants.of([(b"x-api-key", b"key-a")]).admin
+    file.write_text(entry("bb", "key-b"))
+    tenants.look(file)
+    assert tenants.of([(b"x-api-key", key)]).admin
+    assert tenants.of([(b"x-api-key", b"key-b")]).name == "bb"
 
 
 def test_a_secret_that_kubernetes_swaps_is_read_again(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """API keys with a real router and a real Redis: access, its limits, and what replicas see."""
 
 import logging
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import openai
 import pytest
 
 from pando_router.api_keys.keyring import digest_of
+from pando_router.tenants.guard import OPEN_PATHS
 from tests.router.tenants.tenants_world import ADMIN, PROMPT, bearer, guarded, key_file
 from tests.router.world import Replica, completion, fleet, serving, until
 
@@ -43,6 +45,12 @@ async def test_no_key_and_a_wrong_one_get_401(
         error = answer.json["error"]
         assert (error["type"], error["code"]) == ("invalid_request_error", code)
         assert not replica.received
+
+
+def test_the_page_names_each_path_that_needs_no_key() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "api-keys.md").read_text()
+    (row,) = [line for line in page.splitlines() if line.startswith("| `/healthz`")]
+    assert set(re.findall(r"`(/.+?)`", row)) == OPEN_PATHS and row.endswith("| none |")
 
 
 async def test_the_official_clients_get_in_and_see_their_errors(

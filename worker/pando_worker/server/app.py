@@ -25,7 +25,7 @@ from pando_worker.server.service import Service
 # FastAPI's message for a body that its JSON parser fails on.
 _UNREADABLE = "There was an error parsing the body"
 
-_GENERATING: Final = (chat, completions, native)
+_GENERATING: Final = (completions, native)
 
 
 def endpoints(service: Service) -> tuple[str, ...]:
@@ -34,6 +34,7 @@ def endpoints(service: Service) -> tuple[str, ...]:
     able = [
         tokenization,
         *(_GENERATING if model.has_head else ()),
+        *((chat,) if model.has_head and model.tokenizer.chat_template is not None else ()),
         *(() if isinstance(model.pooling, NoEmbeddings) else (embeddings,)),
     ]
     routes = [route for module in able for route in module.routes(service).routes]
