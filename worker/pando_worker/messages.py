@@ -2,8 +2,8 @@
 
 The HTTP process (tokenizer, detokenizer) sends `Command`s to the scheduler process; the scheduler
 answers with `Event`s. Both travel as msgspec MessagePack over ZeroMQ PUSH/PULL pairs; one ZeroMQ
-message is one struct. Text is never sent: the detokenizer handles stop strings, and end-of-sequence
-tokens are sent as plain `stop_token_ids`.
+message is one struct, and behind it the bytes of its arrays (`wire.py`). Text is never sent: the
+detokenizer handles stop strings, and end-of-sequence tokens are sent as plain `stop_token_ids`.
 """
 
 from enum import StrEnum
@@ -38,12 +38,25 @@ class LogprobsWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     prompt_start: int | None = None
 
 
+class Raw:
+    """Bytes that are not copied."""
+
+    __slots__ = ("buffer",)
+
+    def __init__(self, buffer: memoryview) -> None:
+        """
+        Args:
+            buffer: contiguous, of bytes
+        """
+        self.buffer = buffer
+
+
 class ImageArray(msgspec.Struct, frozen=True, array_like=True):
     """An array of numpy."""
 
     dtype: str  # numpy's name for it, with the order of bytes: "<f4"
     shape: tuple[int, ...]
-    data: bytes
+    data: Raw
 
 
 class PromptImage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -66,7 +79,7 @@ class PromptImage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def num_bytes(self) -> int:
-        return sum(len(array.data) for array in self.arrays.values())
+        return sum(array.data.buffer.nbytes for array in self.arrays.values())
 
 
 class FinishReason(StrEnum):

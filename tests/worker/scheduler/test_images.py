@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pando_worker.messages import Generate, ImageArray, PromptImage, SamplingParams
+from pando_worker.messages import Generate, PromptImage, SamplingParams
 from pando_worker.pools import Pools
 from pando_worker.scheduler import scheduler as scheduling
+from pando_worker.server.images import sent
 from tests.worker.scheduler.world import World
 
 
@@ -19,7 +20,7 @@ def image(number: int, start: int, length: int) -> PromptImage:
         digest=number.to_bytes(16, "little"),
         start=start,
         length=length,
-        arrays={"pixel_values": ImageArray("<f4", pixels.shape, pixels.tobytes())},
+        arrays={"pixel_values": sent(pixels)},
     )
 
 

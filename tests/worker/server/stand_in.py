@@ -39,6 +39,7 @@ from pando_worker.messages import (
     TokenLogprob,
 )
 from pando_worker.settings import WorkerSettings
+from pando_worker.wire import CommandReceiver
 
 CONTEXT = 256
 WAITING_OUTPUT, HOT_EVICTED = 12, 34  # constant values in its Stats
@@ -142,7 +143,7 @@ class _StandIn:
         self._context = context
         self._commands = commands
         self._events = events
-        self._decoder = msgspec.msgpack.Decoder(Command)
+        self._receiver = CommandReceiver(commands)
         self._running: dict[str, _Running] = {}
         self._embedding: dict[str, float] = {}  # those that end only by their deadline
         self._seen: deque[list[int]] = deque(maxlen=64)
@@ -161,7 +162,7 @@ class _StandIn:
         self._send(ready)
         while _parent_lives():
             if self._commands.poll(2 if self._running or self._embedding else 50):
-                self._receive(self._decoder.decode(self._commands.recv()))
+                self._receive(self._receiver.receive())
             outputs = [
                 out for running in list(self._running.values()) for out in self._step(running)
             ]

@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +14,10 @@ import pytest
 from pando_fleet.images.rule import ImageRule
 from pando_worker.models.config import read_config
 from pando_worker.vision import reader as reading
+from pando_worker.vision.array_file import ArrayFile, Stored
 from pando_worker.vision.errors import ImageError, ImagesUnavailableError
 from pando_worker.vision.reader import ImageLimits, ImageReader, Videos
-from tests.waiting import read_each
+from tests.waiting import read_each, until_async
 from tests.worker.vision.asked_films import LIMITS as VIDEO_LIMITS
 from tests.worker.vision.checkpoints import Seer
 from tests.worker.vision.films import film
@@ -141,3 +144,39 @@ async def test_a_cancelled_video_leaves_its_process(tmp_path: Path) -> None:
         assert len(await reader.read_video(url)) == 3
     finally:
         reader.close()
+
+
+def _late(path: Path, folder: Path) -> list[Stored]:
+    """Says in `folder` which file it has, when it begins and, once it may go on, at its end."""
+    (folder / "begun").write_text(str(path.stat().st_ino))
+    while not (folder / "go").exists():
+        time.sleep(0.001)
+    (folder / "end").write_text(str(path.stat().st_ino))
+    return []
+
+
+async def test_the_file_of_a_cancelled_read_stays_until_its_process_is_done(
+    reader: ImageReader, tmp_path: Path
+) -> None:
+    """Its path would be that of another file, to which the process would write."""
+    read = asyncio.ensure_future(reader._in_file(_late, tmp_path))
+    begun = tmp_path / "begun"
+    await until_async(lambda: begun.exists() and begun.read_text(), "it has begun")
+    read.cancel()
+    await asyncio.gather(read, return_exceptions=True)
+    others = [ArrayFile() for _ in range(8)]
+    (tmp_path / "go").touch()
+    assert (await reader.read(data_url(path("chelsea.png").read_bytes()))).length == 16
+    assert (tmp_path / "end").read_text() == begun.read_text()
+    for other in others:
+        other.close()
+    await until_async(lambda: not _array_files(), "no file is open")
+
+
+def _array_files() -> list[str]:
+    """Those that this process has open."""
+    found = []
+    for each in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            found.append(str(each.readlink()))
+    return [name for name in found if "pando-image" in name]

@@ -24,12 +24,13 @@ from pando_worker.cores import available_cores
 from pando_worker.engine.step_log import StepLog
 from pando_worker.engine.step_times import AnnouncingRunner
 from pando_worker.grammar.compiler import GrammarCompiler
-from pando_worker.messages import Command, Event, Ready, Stats, Working
+from pando_worker.messages import Event, Ready, Stats, Working
 from pando_worker.models.errors import ModelError
 from pando_worker.ranks.leader import LeadingRunner, followers
 from pando_worker.scheduler.assembly import make_scheduler
 from pando_worker.scheduler.scheduler import Scheduler
 from pando_worker.settings import WorkerSettings
+from pando_worker.wire import CommandReceiver
 
 if TYPE_CHECKING:
     from pando_worker.engine.profile import StepProfile
@@ -154,9 +155,8 @@ class _Loop:
         profile: "StepProfile | None",
     ) -> None:
         self._scheduler = scheduler
-        self._commands = commands
+        self._commands, self._receiver = commands, CommandReceiver(commands)
         self._sender = sender
-        self._decoder = msgspec.msgpack.Decoder(Command)
         self._profile = profile
         self._log = StepLog(log_every_steps, scheduler.stats(), time.monotonic())
         self._stats: Stats | None = None
@@ -184,8 +184,7 @@ class _Loop:
         """Receive all commands that have arrived; when idle, wait for one."""
         timeout = POLL_MS if self._scheduler.is_idle else int(self._scheduler.only_compiles)
         while self._commands.poll(timeout):
-            command = self._decoder.decode(self._commands.recv())
-            for event in self._scheduler.receive(command):
+            for event in self._scheduler.receive(self._receiver.receive()):
                 self._sender.send(event)
             timeout = 0
 

@@ -187,7 +187,7 @@ def read_images(
         places = np.flatnonzero(own == token)
         own[places] = image_ids(image.digest, len(places))
         arrays = {
-            name: np.frombuffer(array.data, dtype=array.dtype).reshape(array.shape)
+            name: np.frombuffer(array.data.buffer, dtype=array.dtype).reshape(array.shape)
             for name, array in image.arrays.items()
         }
         spans.append(

@@ -36,6 +36,7 @@ from pando_worker.messages import (
     Working,
 )
 from pando_worker.server.errors import ApiError, aborted, deadline_passed, too_slow, unavailable
+from pando_worker.wire import CommandSender
 
 log = logging.getLogger("pando.worker")
 
@@ -171,7 +172,7 @@ class EngineClient:
         self._commands.connect(command_endpoint)
         self._events = self._context.socket(zmq.PULL)
         self._events.bind(event_endpoint)
-        self._encoder = msgspec.msgpack.Encoder()
+        self._sender = CommandSender(self._commands)
         self._decoder = msgspec.msgpack.Decoder(Event)
 
         self._requests: dict[str, _Request] = {}
@@ -306,7 +307,7 @@ class EngineClient:
             raise self._gone()
         if self.ready is None:
             raise unavailable("the model is still loading", "model_loading")
-        self._commands.send(self._encoder.encode(command), zmq.NOBLOCK)
+        self._sender.send(command)
 
     def _gone(self) -> ApiError:
         return unavailable(self._ended or "", "engine_gone")

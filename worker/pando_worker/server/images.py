@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pando_worker.messages import ImageArray, PromptImage
+from pando_worker.messages import ImageArray, PromptImage, Raw
 from pando_worker.server.errors import bad_request, unavailable
 from pando_worker.server.protocol.chat import ChatMessage, ImagePart, TextPart, VideoPart
 from pando_worker.vision.errors import ImageError, ImagesUnavailableError
@@ -173,5 +173,5 @@ def prompt_image(image: "Processed", start: int) -> PromptImage:
 
 
 def sent(array: "Array") -> ImageArray:
-    """An array as the scheduler gets it."""
-    return ImageArray(array.dtype.str, array.shape, array.tobytes())
+    """An array as the scheduler gets it: not a copy."""
+    return ImageArray(array.dtype.str, array.shape, Raw(array.data.cast("B")))

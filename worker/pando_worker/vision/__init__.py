@@ -11,6 +11,7 @@ Read in this order:
     video_files.py  bytes to some of a video's frames
     videos.py       which frames, and these to pixel values and prompt tokens
     processed.py    what comes out
+    array_file.py   its arrays on their way to the HTTP process
     rules.py        how many tokens an image takes, for the routers
     errors.py       why an image cannot be used
 

@@ -22,6 +22,7 @@ from PIL import Image
 
 from pando_fleet.images.rule import ImageRule
 from pando_worker.models.text_part import VideoForm
+from pando_worker.vision.array_file import Stored, store
 from pando_worker.vision.decoding import data_of, decode
 from pando_worker.vision.errors import ImageError
 from pando_worker.vision.patches import PatchProcessor
@@ -175,10 +176,12 @@ def known() -> Known:
 
 
 def read_and_process(
-    source: str | bytes, max_bytes: int, max_pixels: int, small: bool
-) -> Processed:
-    """
+    path: Path, source: str | bytes, max_bytes: int, max_pixels: int, small: bool
+) -> list[Stored]:
+    """One image.
+
     Args:
+        path: of an `ArrayFile`
         source: a `data:` URL, or the bytes of a file
         small: as of `ImageProcessor.process`
 
@@ -188,12 +191,14 @@ def read_and_process(
     data = data_of(source) if isinstance(source, str) else source
     _check_bytes(data, max_bytes)
     assert _processor is not None
-    return _processor.process(decode(data, max_pixels), small=small)
+    return store(path, [_processor.process(decode(data, max_pixels), small=small)])
 
 
-def read_and_process_video(url: str, limits: VideoLimits, number: int) -> list[Processed]:
-    """
+def read_and_process_video(path: Path, url: str, limits: VideoLimits, number: int) -> list[Stored]:
+    """The frames of one video.
+
     Args:
+        path: of an `ArrayFile`
         url: a `data:` URL
         number: of this read, as of `load`
 
@@ -208,7 +213,7 @@ def read_and_process_video(url: str, limits: VideoLimits, number: int) -> list[P
         return _cancelled[number % len(_cancelled)] == number
 
     with reading(data, limits, is_cancelled) as video:
-        return _videos.process(video, limits.max_frames)
+        return store(path, _videos.process(video, limits.max_frames))
 
 
 def _check_bytes(data: bytes, max_bytes: int) -> None:

@@ -11,16 +11,17 @@ import itertools
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from pando_fleet.images.rule import ImageRule
 from pando_worker.models.text_part import VideoForm
+from pando_worker.vision.array_file import ArrayFile, Stored
 from pando_worker.vision.errors import ImageError, ImagesUnavailableError
 from pando_worker.vision.fetching import Fetcher
 from pando_worker.vision.processed import Place, Processed
@@ -110,9 +111,10 @@ class ImageReader:
         with self._counted():
             source = await self._source(url)
             limits = self._limits
-            return await self._in_pool(
+            (image,) = await self._in_file(
                 read_and_process, source, limits.max_bytes, limits.max_pixels, small
             )
+            return image
 
     async def read_video(self, url: str) -> list[Processed]:
         """The frames of a video, for a model that sees some. Raises like `read`."""
@@ -123,7 +125,7 @@ class ImageReader:
                 raise ImageError("must be data:video/mp4;base64,... : other URLs are not read")
             _check_length(url, limits.max_bytes)
             try:
-                return await self._in_pool(read_and_process_video, url, limits, number)
+                return await self._in_file(read_and_process_video, url, limits, number)
             except asyncio.CancelledError:
                 self._cancelled[number % len(self._cancelled)] = number
                 raise
@@ -155,16 +157,38 @@ class ImageReader:
         try:
             # The name's resolution has no time limit of its own.
             async with asyncio.timeout(self._fetcher.timeout_s + 1):
-                return await _run(self._threads, self._fetcher.fetch, url, cancelled)
+                return await _result(self._threads.submit(self._fetcher.fetch, url, cancelled))
         except TimeoutError as error:
             raise ImageError(f"did not arrive within {self._fetcher.timeout_s:g} s") from error
         finally:
             cancelled.set()
 
+    async def _in_file(
+        self,
+        work: Callable[Concatenate[Path, P], list[Stored]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> list[Processed]:
+        """What `work` makes, whose arrays it writes to an `ArrayFile`."""
+        with self._working_pool() as pool:
+            file = ArrayFile()
+            future = pool.submit(work, file.path, *args, **kwargs)
+            try:
+                stored = await _result(future)
+                return file.loaded(stored)
+            finally:  # if this read is cancelled, `work` may write still
+                future.add_done_callback(lambda _: file.close())
+
     async def _in_pool(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        with self._working_pool() as pool:
+            return await _result(pool.submit(work, *args, **kwargs))
+
+    @contextmanager
+    def _working_pool(self) -> Iterator[ProcessPoolExecutor]:
+        """The pool, which another one replaces if one of its processes ends."""
         pool = self._pool
         try:
-            return await _run(pool, work, *args, **kwargs)
+            yield pool
         except BrokenProcessPool as error:
             if self._pool is pool:
                 log.error("a process that reads images ended; others take its place")
@@ -191,9 +215,8 @@ def _check_length(url: str, max_bytes: int) -> None:
         raise ImageError(f"has more than {max_bytes} bytes")
 
 
-async def _run(pool: Executor, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """As `loop.run_in_executor`, but what is cancelled before it begins never begins."""
-    future: Future[T] = pool.submit(work, *args, **kwargs)
+async def _result(future: Future[T]) -> T:
+    """Of work that never begins if it is cancelled before."""
     try:
         return await asyncio.wrap_future(future)
     except asyncio.CancelledError:

@@ -1,0 +1,103 @@
+"""`ArrayFile`: images' arrays from the process that makes them to the HTTP process, uncopied.
+
+A video's arrays have hundreds of MiB. Through the pipe of a process pool they would be copied more
+than once while Python's lock is held, and every stream would wait. So they are written to a file
+in memory, which the HTTP process maps and never touches.
+"""
+
+import mmap
+import os
+import sys
+import tempfile
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from pando_worker.vision.processed import Array, Processed
+
+_ALIGNMENT = 64  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """An array in a file."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """
+    Attributes:
+        image: without its arrays
+        places: of these, by their names
+    """
+
+    image: Processed
+    places: dict[str, _Place]
+
+
+class ArrayFile:
+    """A file for one read. What was `loaded` stays when it is closed.
+
+    Attributes:
+        path: by which processes of this user can open it, as long as it is not closed. Later the
+            path may be that of another file.
+        close: close it; a second time changes nothing
+    """
+
+    def __init__(self) -> None:
+        if sys.platform == "linux":
+            self._file = os.memfd_create("pando-image")
+            self.path = Path(f"/proc/{os.getpid()}/fd/{self._file}")
+            self.close = weakref.finalize(self, os.close, self._file)
+        else:
+            self._file, name = tempfile.mkstemp(prefix="pando-image-")
+            self.path = Path(name)
+            self.close = weakref.finalize(self, _close, self._file, self.path)
+
+    def loaded(self, images: Sequence[Stored]) -> list[Processed]:
+        """Images with their arrays, which are read-only."""
+        mapped = mmap.mmap(self._file, 0, access=mmap.ACCESS_READ)
+        return [
+            replace(one.image, arrays={name: _array(mapped, at) for name, at in one.places.items()})
+            for one in images
+        ]
+
+
+def _close(file: int, path: Path) -> None:
+    os.close(file)
+    path.unlink()
+
+
+def store(path: Path, images: Sequence[Processed]) -> list[Stored]:
+    """Write the arrays of images to an `ArrayFile`."""
+    stored, end = [], 0
+    with path.open("r+b", buffering=0) as file:
+        for image in images:
+            places = {}
+            for name, array in image.arrays.items():
+                places[name] = _Place(array.dtype.str, array.shape, end)
+                _write(file.fileno(), array, end)
+                end += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
+            stored.append(Stored(replace(image, arrays={}), places))
+        file.truncate(max(1, end))  # an empty file cannot be mapped
+    return stored
+
+
+def _write(file: int, array: Array, start: int) -> None:
+    left = array.data.cast("B")
+    while left:  # one call writes 2 GiB at most, and less if a signal comes
+        done = os.pwrite(file, left, start)
+        start, left = start + done, left[done:]
+
+
+def _array(mapped: mmap.mmap, at: _Place) -> Array:
+    count = int(np.prod(at.shape, dtype=np.int64))
+    found: Array = np.frombuffer(mapped, at.dtype, count, at.offset).reshape(at.shape)
+    return found
