@@ -10,11 +10,11 @@ import tomllib
 from pathlib import Path
 
 project = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
-OWN = re.compile(r"pando\[([\w,]+)\]")
+OWN = re.compile(r"pando-serve\[([\w,]+)\]")
 
 
 def needed(extra: str) -> set[str]:
-    """The requirements of an extra and of the extras that it includes, such as `pando[worker]`."""
+    """The requirements of an extra, and of those it includes, such as `pando-serve[worker]`."""
     lines = set()
     for line in project["optional-dependencies"][extra]:
         own = OWN.fullmatch(line)

@@ -4,12 +4,13 @@ Each subcommand imports its component only when it runs or shows its help. So `p
 and a router never loads torch.
 """
 
-import importlib.metadata
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 
 import click
+
+from pando_fleet.distribution import extras, how_to_install, version
 
 
 def _up() -> click.Command:
@@ -97,7 +98,7 @@ def _keys() -> click.Command:
 
 def _version() -> click.Command:
     def show() -> None:
-        click.echo(f"pando {importlib.metadata.version('pando')}")
+        click.echo(f"pando {version()}")
 
     return click.Command("version", callback=show, help="Show Pando's version.")
 
@@ -133,11 +134,10 @@ class _LazyGroup(click.Group):
         except ModuleNotFoundError as error:
             if error.name is None or error.name.startswith("pando"):
                 raise
-            extras = importlib.metadata.metadata("pando").get_all("Provides-Extra") or ()
-            extra = cmd_name if cmd_name in extras else "up"
+            extra = cmd_name if cmd_name in extras() else "up"
             raise click.ClickException(
                 f"{cmd_name} needs the Python package {error.name}, which is not installed:"
-                f" run pip install 'pando[{extra}]'"
+                f" {how_to_install(extra)}"
             ) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import AfterValidator, Field
 
+from pando_fleet.distribution import how_to_install
+
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.sdk.trace import TracerProvider
@@ -32,7 +34,7 @@ def _traceable(endpoint: str | None) -> str | None:
         return None
     for module in ("opentelemetry", "opentelemetry.sdk", "opentelemetry.exporter"):
         if find_spec(module) is None:
-            raise ValueError("traces require the extra otel: pip install 'pando[otel]'")
+            raise ValueError(f"traces require the extra otel: {how_to_install('otel')}")
     return endpoint
 
 

@@ -14,7 +14,7 @@ def _missing() -> str | None:
     if not torch.cuda.is_available():
         return "needs an NVIDIA GPU: torch finds none"
     if find_spec("flashinfer") is None:
-        return "needs flashinfer: pip install 'pando[cuda]'"
+        return "needs flashinfer: pip install '.[cuda]'"
     return None
 
 

@@ -2,13 +2,13 @@
 
 import json
 import re
-from importlib.metadata import version
 from typing import Any
 
 import helm_python
 import pytest
 from helm_python import HelmValuesError, lint
 
+from pando_fleet.distribution import version
 from pando_operator.settings import OperatorSettings
 from pando_router.configuration.setting_types import needing_restart
 from pando_router.configuration.settings import RouterSettings
@@ -183,4 +183,4 @@ def test_settings_that_need_a_restart_are_those_of_the_router() -> None:
 
 def test_the_apps_version_is_the_projects() -> None:
     with helm_python.Chart.load(CHART) as chart:
-        assert chart.metadata["appVersion"] == version("pando")
+        assert chart.metadata["appVersion"] == version()

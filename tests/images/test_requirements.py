@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from pando_fleet.distribution import DISTRIBUTION
+
 ROOT = Path(__file__).parents[2]
 EXTRAS = ("router,otel", "operator", "worker,otel", "cuda,otel")
 
@@ -15,11 +17,11 @@ EXTRAS = ("router,otel", "operator", "worker,otel", "cuda,otel")
 def wanted(extra: str) -> set[Requirement]:
     """An extra's requirements from the metadata that pip reads, including extras that it names."""
     found = set()
-    for requirement in map(Requirement, requires("pando") or ()):
+    for requirement in map(Requirement, requires(DISTRIBUTION) or ()):
         if requirement.marker and not requirement.marker.evaluate({"extra": extra}):
             continue
         requirement.marker = None
-        if requirement.name == "pando":
+        if requirement.name == DISTRIBUTION:
             found |= {one for name in requirement.extras for one in wanted(name)}
         else:
             found.add(requirement)

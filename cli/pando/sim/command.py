@@ -1,6 +1,5 @@
 """The command `pando sim`, with its subcommands `compare` and `calibrate`."""
 
-import importlib.metadata
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -13,6 +12,7 @@ from pando.logs import LogSettings, configure
 from pando.settings.load import SettingsError
 from pando.settings.options import settings_command
 from pando.up.signals import EndSignals, end_signals
+from pando_fleet.distribution import how_to_install, version
 from pando_sim.settings import ALL, SimSettings
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def run(settings: SimSettings, log: LogSettings) -> int:
             raise
         raise click.ClickException(
             f"the simulator needs the Python package {error.name}, which is not installed:"
-            " run pip install 'pando[sim]'"
+            f" {how_to_install('sim')}"
         ) from error
 
 
@@ -163,7 +163,7 @@ def _about(settings: SimSettings, plan: "SimPlan") -> "About":
         size = f"{bounds.min_replicas} to {bounds.max_replicas} replicas"
     return About(
         command=command_of(settings),
-        pando_version=importlib.metadata.version("pando"),
+        pando_version=version(),
         trace=", ".join(settings.trace),
         trace_summary=f"{plan.trace.paths[0].name.partition('.')[0]}:"
         f" {plan.extent.requests:,} requests in {span(plan.extent.last_s)}",

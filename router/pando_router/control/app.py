@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Collection, Iterable
 from functools import cache, partial
-from importlib.metadata import version
 from time import time
 from typing import Any, Literal
 
@@ -13,6 +12,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
+from pando_fleet.distribution import version
 from pando_fleet.redis.client import FleetError
 from pando_router.configuration.live import Live
 from pando_router.control.openapi import describe
@@ -55,7 +55,7 @@ def create_control(
             restart; empty if there is none.
         redis_advice: what to change in Redis's configuration.
     """
-    app = FastAPI(title="Pando router", version=version("pando"), openapi_url=None)
+    app = FastAPI(title="Pando router", version=version(), openapi_url=None)
     for page in pages:
         app.include_router(page)
     started = int(time())

@@ -246,4 +246,4 @@ def test_without_its_packages_it_says_what_to_install() -> None:
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert ended.returncode == 1
     assert len(ended.stderr.splitlines()) == 1, ended.stderr
-    assert "pip install 'pando[sim]'" in ended.stderr
+    assert "pip install '.[sim]'" in ended.stderr

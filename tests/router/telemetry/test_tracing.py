@@ -99,5 +99,5 @@ def test_an_endpoint_without_the_extra_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("pando_fleet.traces.find_spec", lambda name: None)
-    with pytest.raises(ValidationError, match=r"pip install 'pando\[otel\]'"):
+    with pytest.raises(ValidationError, match=r"pip install '\.\[otel\]'"):
         RouterSettings(otlp_endpoint="http://collector:4318")

@@ -17,7 +17,7 @@
 
 {{/* The settings that need a restart, as text that changes with them. */}}
 {{- define "pando.routerFixedSettings" -}}
-{{- $fixed := list "api_keys" "explain_last" "host" "hot_prefix_bytes" "metrics_need_key" "migrate_memory_bytes" "otlp_endpoint" "port" "processes" "record" "record_file_bytes" "record_files" "record_secret" "redis" "trace_sample" -}}
+{{- $fixed := list "admin_key" "api_keys" "explain_last" "host" "hot_prefix_bytes" "metrics_need_key" "migrate_memory_bytes" "otlp_endpoint" "port" "processes" "record" "record_file_bytes" "record_files" "record_secret" "redis" "trace_sample" -}}
 {{- $settings := include "pando.routerSettings" . | fromYaml -}}
 {{- range $fixed -}}
 {{- if hasKey $settings . }}{{ . }}={{ index $settings . | toJson }} {{ end -}}

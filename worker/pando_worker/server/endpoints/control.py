@@ -1,6 +1,6 @@
 """Liveness (/healthz), readiness (/readyz), models, metrics, cache flush, abort, server info."""
 
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError
 from typing import Any
 
 import msgspec
@@ -8,6 +8,7 @@ from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import JSONResponse, Response
 
+from pando_fleet.distribution import version
 from pando_worker.server.errors import ApiError, unavailable
 from pando_worker.server.machine import machine
 from pando_worker.server.protocol.control import AbortRequest
@@ -91,6 +92,6 @@ def routes(service: Service) -> APIRouter:
 
 def _version() -> str | None:
     try:
-        return version("pando")
+        return version()
     except PackageNotFoundError:  # running from a source tree that is not installed
         return None

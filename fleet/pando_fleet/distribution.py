@@ -1,0 +1,21 @@
+"""Pando as pip installs it. The distribution has another name than the command and the packages:
+on the Python package index `pando` is somebody else's."""
+
+from importlib.metadata import metadata
+
+DISTRIBUTION = "pando-serve"
+
+
+def version() -> str:
+    """Raises PackageNotFoundError if Pando runs from files that pip did not install."""
+    return metadata(DISTRIBUTION)["Version"]
+
+
+def extras() -> list[str]:
+    """The names in brackets, such as `sim`."""
+    return metadata(DISTRIBUTION).get_all("Provides-Extra") or []
+
+
+def how_to_install(extra: str) -> str:
+    """An advice that ends a sentence."""
+    return f"run pip install '.[{extra}]' in Pando's folder"
