@@ -163,7 +163,7 @@ class UnloadAdapter(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     identity: bytes
 
 
-Command = Generate | Embed | Abort | FlushCache
+Command = Generate | Embed | Abort | FlushCache | LoadAdapter | PinAdapter | UnloadAdapter
 
 
 class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):

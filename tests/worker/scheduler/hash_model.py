@@ -6,15 +6,24 @@ output can be computed without any pool: `expected_tokens`.
 
 With a window, each slot of a second pool holds the hash of its own token and position. The hashes
 of the last `window` tokens, read by the window table, are mixed into each prefix's hash.
+
+With an adapter, the hash begins with that of its identity, which the model reads from the row's
+slot: a wrong slot, or one that was loaded anew meanwhile, changes every token of the row.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pando_worker.adapters.errors import AdapterError
+from pando_worker.adapters.info import RANK_PAGE, AdapterInfo
 from pando_worker.batch import ForwardBatch, Int32, Int64, Logprobs, PageCopies, StepResult
 from pando_worker.messages import Pooling
+
+T = TypeVar("T")
 
 VOCAB = 97
 
@@ -29,9 +38,15 @@ def _mix_window(prefix: int, seen: Sequence[int]) -> int:
     return prefix
 
 
-def expected_tokens(prompt: Sequence[int], count: int, window: int | None = None) -> list[int]:
+def _start(adapter: bytes) -> int:
+    return _mix(7, int.from_bytes(adapter))
+
+
+def expected_tokens(
+    prompt: Sequence[int], count: int, window: int | None = None, adapter: bytes = b""
+) -> list[int]:
     """The `count` tokens that follow `prompt`."""
-    state = 7
+    state = _start(adapter)
     tokens: list[int] = []
     for index in range(len(prompt) + count):
         tokens.append(prompt[index] if index < len(prompt) else state % VOCAB)
@@ -47,9 +62,11 @@ def hidden_state(state: int) -> list[int]:
     return [state % 11 - 5, state % 13 - 6, 1]
 
 
-def expected_embedding(prompt: Sequence[int], pooling: Pooling) -> list[float]:
+def expected_embedding(
+    prompt: Sequence[int], pooling: Pooling, adapter: bytes = b""
+) -> list[float]:
     """An embedding of length 1, [3]."""
-    state, states = 7, []
+    state, states = _start(adapter), list[list[int]]()
     for token in prompt:
         state = _mix(state, token)
         states.append(hidden_state(state))
@@ -72,7 +89,9 @@ class HashRunner:
         window: int | None = None,
         window_slots: int = 0,
         host_window_slots: int = 0,
+        adapters: "HashAdapters | None" = None,
     ) -> None:
+        self.adapters = adapters or HashAdapters({})
         self.state = np.full(num_slots, -1, dtype=np.int64)
         self.host_state = np.full(host_slots, -1, dtype=np.int64)
         self.window = window
@@ -88,6 +107,7 @@ class HashRunner:
         ids = batch.input_ids.copy()
         for index in np.flatnonzero(ids < 0).tolist():
             ids[index] = max(0, self.last[-1 - int(ids[index])])
+        adapters = self.adapters.of_rows(batch)
         produced: dict[int, int] = {}
         hidden: list[list[list[int]]] = []  # per row, per token
         start = 0
@@ -97,7 +117,11 @@ class HashRunner:
             tokens = ids[start : start + extend].tolist()
             slots = self._check(batch, row, slice(start, start + extend), length)
             before = length - extend
-            state = 7 if before == 0 else int(self.state[self._slot(batch, row, before - 1)])
+            state = (
+                _start(adapters[row])
+                if before == 0
+                else int(self.state[self._slot(batch, row, before - 1)])
+            )
             hidden.append([])
             for index, (token, slot) in enumerate(zip(tokens, slots, strict=True)):
                 state = _mix(state, token)
@@ -125,7 +149,7 @@ class HashRunner:
             none = np.empty((len(targets), 0), dtype=np.float32)
             scores = Logprobs(-targets.astype(np.float32), none.astype(np.int32), none)
         last = [(int(batch.req_rows[row]), produced[row]) for row in rows]
-        return HashStep(self, last, pooled, scores)
+        return HashStep(self, last, pooled, scores, self.adapters.launched(batch))
 
     def _see_window(self, batch: ForwardBatch, row: int, index: int, token: int, state: int) -> int:
         """Store token `index` of the batch for the window, and mix in the tokens that it sees."""
@@ -181,6 +205,87 @@ def _slots_of(copies: PageCopies, page_size: int) -> tuple[NDArray[np.int32], ND
     return device, host
 
 
+class HashJob(Generic[T]):
+    """Is done when it has been asked so often; raises the error that it results in."""
+
+    def __init__(self, result: Callable[[], T], asks: int) -> None:
+        self._result = result
+        self._asks = asks
+
+    def done(self) -> bool:
+        self._asks -= 1
+        return self._asks < 0
+
+    def result(self) -> T:
+        return self._result()
+
+
+class HashAdapters:
+    """Adapters that are files of a name: their identity, and their rank. Checks that no load
+    touches a slot or a page that a launched step or another slot uses."""
+
+    def __init__(self, files: dict[str, tuple[bytes, int]], asks: int = 0) -> None:
+        """
+        Args:
+            asks: how often a job has to be asked whether it is done
+        """
+        self.files = files
+        self.asks = asks
+        self.host: dict[bytes, AdapterInfo] = {}
+        self.slots: dict[int, tuple[bytes, tuple[int, ...]]] = {}
+        self.loads = 0
+        self._in_flight: list[set[int]] = []
+
+    @property
+    def in_host_memory(self) -> Collection[bytes]:
+        return self.host
+
+    def check(self, path: str) -> HashJob[AdapterInfo]:
+        return HashJob(lambda: self._read(path), self.asks)
+
+    def load(self, slot: int, pages: Sequence[int], info: AdapterInfo) -> HashJob[None]:
+        assert len(pages) == len(set(pages)) == info.pages
+        assert not any(slot in step for step in self._in_flight), "a launched step uses the slot"
+        for other, (_, taken) in [*self.slots.items()]:
+            if other == slot or set(taken) & set(pages):
+                assert not any(other in step for step in self._in_flight), "a step uses its pages"
+                del self.slots[other]
+        self.loads += 1
+        return HashJob(lambda: self._put(slot, tuple(pages), info), self.asks)
+
+    def forget(self, identity: bytes) -> None:
+        self.host.pop(identity, None)
+
+    def of_rows(self, batch: ForwardBatch) -> list[bytes]:
+        """The identity of each row's adapter."""
+        if batch.adapters is None:
+            return [b""] * len(batch.extend_lens)
+        slots = batch.adapters.slots
+        assert slots.dtype == np.int32
+        assert len(slots) == len(batch.extend_lens)
+        assert (slots >= 0).any(), "a step of base rows has no cost"
+        return [self.slots[slot][0] if slot >= 0 else b"" for slot in slots.tolist()]
+
+    def launched(self, batch: ForwardBatch) -> Callable[[], None]:
+        """Notes the slots of a step; returns what to call at its end."""
+        used = set(batch.adapters.slots.tolist()) if batch.adapters else set()
+        self._in_flight.append(used)
+        return lambda: self._in_flight.remove(used)
+
+    def _read(self, path: str) -> AdapterInfo:
+        if path not in self.files:
+            raise AdapterError(f"{path} is no adapter")
+        identity, rank = self.files[path]
+        info = AdapterInfo(identity, Path(path), rank, -(-rank // RANK_PAGE), rank)
+        self.host[identity] = info
+        return info
+
+    def _put(self, slot: int, pages: tuple[int, ...], info: AdapterInfo) -> None:
+        if self.files.get(str(info.path), (b"", 0))[0] != info.identity:
+            raise AdapterError(f"{info.path} has changed")
+        self.slots[slot] = info.identity, pages
+
+
 class HashStep:
     def __init__(
         self,
@@ -188,8 +293,10 @@ class HashStep:
         produced: list[tuple[int, int]],
         pooled: NDArray[np.float32] | None,
         scores: Logprobs | None,
+        ended: Callable[[], None],
     ) -> None:
         self._runner = runner
+        self._ended = ended
         self._scores = scores
         self._pooled = pooled
         self._produced = produced  # request row and its next token
@@ -206,6 +313,7 @@ class HashStep:
 
     def result(self) -> StepResult:
         assert self._tokens is not None, "sample comes first"
+        self._ended()
         tokens = np.array(self._tokens, dtype=np.int64)
         return StepResult(tokens=tokens, scores=self._scores, pooled=self._pooled)
 

@@ -87,7 +87,7 @@ def test_a_grammar_that_takes_long_to_compile_holds_up_nobody_else() -> None:
     world.send("quick", [8] * 9)
     while "quick" not in world.finish:
         world.step()
-    assert world.scheduler.only_compiles
+    assert world.scheduler.only_waits
     even = world.grammars.compile("even")
     world.grammars.slow[0].set_result(even.result())
     world.run()

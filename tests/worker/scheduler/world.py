@@ -12,6 +12,10 @@ from pando_worker.memory.window_pages import WindowPages
 from pando_worker.memory.window_sight import WindowSight
 from pando_worker.messages import (
     Abort,
+    AdapterDone,
+    AdapterLoaded,
+    AdapterPlaces,
+    AdapterRefused,
     CacheFlushed,
     Embed,
     Embedded,
@@ -19,12 +23,15 @@ from pando_worker.messages import (
     FinishReason,
     FlushCache,
     Generate,
+    LoadAdapter,
     LogprobsWanted,
     Outputs,
+    PinAdapter,
     Pooling,
     Rejected,
     SamplingParams,
     TokenLogprob,
+    UnloadAdapter,
 )
 from pando_worker.pools import Pools
 from pando_worker.rates import Rate
@@ -33,7 +40,7 @@ from pando_worker.scheduler.batches.constrained import OutputGrammarCompiler
 from pando_worker.scheduler.req import Req
 from pando_worker.settings import WorkerSettings
 from tests.worker.scheduler.grammars import GrammarsForTests
-from tests.worker.scheduler.hash_model import HashRunner
+from tests.worker.scheduler.hash_model import HashAdapters, HashRunner
 
 
 class World:
@@ -55,6 +62,9 @@ class World:
         runner: ModelRunner | None = None,
         grammars: OutputGrammarCompiler | None = None,
         clock: Callable[[], float] = time.monotonic,
+        adapters: HashAdapters | None = None,
+        adapter_slots: int = 0,
+        adapter_pages: int = 0,
         **settings: object,
     ) -> None:
         self.settings = WorkerSettings.model_validate(
@@ -75,18 +85,22 @@ class World:
             host_window_pages=host_window_pages,
             host_page_bytes=page_size,  # one byte per token
             copy_rate=copy_rate or Rate(),
+            adapter_slots=adapter_slots,
+            adapter_pages=adapter_pages,
         )
         self.batches: list[ForwardBatch] = []
+        self.adapters = adapters or HashAdapters({})
         self._runner = runner or HashRunner(
             pools.capacity_tokens,
             host_slots=pools.host_pages * page_size,
             window=pools.window,
             window_slots=pools.window_pages * page_size,
             host_window_slots=pools.host_window_pages * page_size,
+            adapters=adapters,
         )
         self.grammars = GrammarsForTests()
         self.scheduler = make_scheduler(
-            self.settings, pools, self, grammars or self.grammars, clock
+            self.settings, pools, self, grammars or self.grammars, clock, adapters=adapters
         )
         self.kv = self.scheduler.kv
         self.tokens: dict[str, list[int]] = {}
@@ -94,6 +108,11 @@ class World:
         self.finish: dict[str, FinishReason] = {}
         self.rejected: dict[str, Rejected] = {}
         self.flushes: list[bool] = []
+        self.identities: dict[int, bytes] = {}  # of loaded adapters, by the call
+        self.done_calls: list[int] = []
+        self.refused: dict[int, AdapterRefused] = {}
+        self.places = AdapterPlaces()
+        self._calls = 0
         self.embeddings: dict[str, list[float]] = {}
         self.logprobs: dict[str, list[TokenLogprob]] = {}
         self.prompt_logprobs: dict[str, list[TokenLogprob]] = {}
@@ -108,6 +127,7 @@ class World:
         grammar: str | None = None,
         priority: int = 0,
         namespace: bytes = b"",
+        adapter: bytes = b"",
         deadline_s: float | None = None,
         **sampling: Any,
     ) -> None:
@@ -124,14 +144,33 @@ class World:
             grammar=grammar,
             priority=priority,
             namespace=namespace,
+            adapter=adapter,
             deadline_s=deadline_s,
         )
         self.collect(self.scheduler.receive(command))
 
-    def embed(self, rid: str, prompt: Sequence[int], pooling: Pooling) -> None:
+    def embed(
+        self, rid: str, prompt: Sequence[int], pooling: Pooling, adapter: bytes = b""
+    ) -> None:
         self.tokens[rid] = []
-        command = Embed(rid=rid, input_ids=list(prompt), pooling=pooling)
+        command = Embed(rid=rid, input_ids=list(prompt), pooling=pooling, adapter=adapter)
         self.collect(self.scheduler.receive(command))
+
+    def load_adapter(self, path: str) -> int:
+        return self._call(lambda call: LoadAdapter(call=call, path=path))
+
+    def pin_adapter(self, identity: bytes, *, is_pinned: bool = True) -> int:
+        return self._call(
+            lambda call: PinAdapter(call=call, identity=identity, is_pinned=is_pinned)
+        )
+
+    def unload_adapter(self, identity: bytes) -> int:
+        return self._call(lambda call: UnloadAdapter(call=call, identity=identity))
+
+    def _call(self, command: Callable[[int], LoadAdapter | PinAdapter | UnloadAdapter]) -> int:
+        self._calls += 1
+        self.collect(self.scheduler.receive(command(self._calls)))
+        return self._calls
 
     def launch(self, batch: ForwardBatch) -> Step:
         """The scheduler's model runner: records the batches."""
@@ -152,7 +191,7 @@ class World:
     def run(self, max_steps: int = 10_000) -> None:
         """Step until nothing is left to do."""
         for _ in range(max_steps):
-            if self.scheduler.is_idle:
+            if self.scheduler.is_idle and not self.scheduler.only_waits:
                 return
             self.step()
         raise AssertionError(f"not idle after {max_steps} steps: {self.scheduler.stats()}")
@@ -179,6 +218,14 @@ class World:
                     self.rejected[rid] = event
                 case CacheFlushed(done=done):
                     self.flushes.append(done)
+                case AdapterLoaded(call=call, identity=identity):
+                    self.identities[call] = identity
+                case AdapterDone(call=call):
+                    self.done_calls.append(call)
+                case AdapterRefused(call=call):
+                    self.refused[call] = event
+                case AdapterPlaces():
+                    self.places = event
 
     def cached_len(self, key: Sequence[int], namespace: bytes = b"") -> int:
         return self.kv.cache.prefix_len(np.array(key, dtype=np.int32), namespace)

@@ -109,7 +109,7 @@ def _load(
         spare = max(1, min(_MASK_THREADS, available_cores() // 2))
     vocab_size = model.config.vocab_size
     grammars = GrammarCompiler(Path(settings.model), vocab_size, mask_threads=spare)
-    return make_scheduler(settings, model.pools, runner, grammars)
+    return make_scheduler(settings, model.pools, runner, grammars, adapters=model.adapters)
 
 
 def _profile(directory: Path | None, sender: "_EventSender") -> "StepProfile | None":
@@ -182,7 +182,9 @@ class _Loop:
 
     def _receive(self) -> None:
         """Receive all commands that have arrived; when idle, wait for one."""
-        timeout = POLL_MS if self._scheduler.is_idle else int(self._scheduler.only_compiles)
+        timeout = POLL_MS if self._scheduler.is_idle else 0
+        if self._scheduler.only_waits:
+            timeout = 1
         while self._commands.poll(timeout):
             for event in self._scheduler.receive(self._receiver.receive()):
                 self._sender.send(event)

@@ -15,6 +15,7 @@ Read in this order:
     window_pages.py    pages for layers with a sliding window
     window_sight.py    which of them a request attends to
     host_windows.py    window pages on the host
+    adapter_slots.py   which LoRA adapters are in device memory
 
 Which prefix is evicted first is in `policies/eviction/`. Imports that and `batch`; the scheduler's
 `kv_manager.py` combines them.

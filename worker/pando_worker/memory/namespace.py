@@ -4,6 +4,10 @@ The time that a prompt takes reveals whether its start was cached, so tenants th
 each other's prompts may not share a cache. A request's namespace depends on two salts: the header
 `x-pando-cache-salt`, by which a router identifies an isolated tenant, and the body's `cache_salt`.
 They are hashed so that neither of them can imitate the other, nor both together.
+
+A LoRA adapter computes other keys and values for the same tokens, so each has its own namespaces.
+They depend on a hash of its weights: two names of one adapter share them, and an adapter that is
+replaced under its name gets others.
 """
 
 from hashlib import blake2b
@@ -21,6 +25,18 @@ def namespace(tenant_salt: str | None, request_salt: str | None) -> bytes:
     tenant, request = (_utf8(salt or "") for salt in (tenant_salt, request_salt))
     words = len(tenant).to_bytes(8, "big") + tenant + request
     return blake2b(words, digest_size=_DIGEST_BYTES).digest() + _SIGN
+
+
+def of_adapter(namespace: bytes, identity: bytes) -> bytes:
+    """The namespace of requests with an adapter within that of their salts; the same without one.
+
+    Args:
+        identity: of the adapter, 16 bytes; empty for the base model
+    """
+    if not identity:
+        return namespace
+    words = identity + namespace
+    return blake2b(words, digest_size=_DIGEST_BYTES, person=b"adapter").digest() + _SIGN
 
 
 def _utf8(text: str) -> bytes:

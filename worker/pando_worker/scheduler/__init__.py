@@ -7,6 +7,7 @@ Read in this order:
     planning/     which requests the next step runs
     pages/        the KV pages of each request
     images.py     which images the vision tower encodes
+    adapters/     which LoRA adapters are in device memory
     batches/      turns requests into arrays, and arrays into results
     compiling.py  requests whose grammars are being compiled
     stride.py     takes many steps at once, for the simulator

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from pando_worker.memory.namespace import of_adapter
 from pando_worker.messages import Embed, Generate, PromptImage, SamplingParams
 from pando_worker.scheduler.images import read_images
 from pando_worker.scheduler.req import Req
@@ -62,7 +63,8 @@ def make_req(command: Generate | Embed, *, arrival: int, now: float, images_are_
         logprobs=command.logprobs if isinstance(command, Generate) else None,
         pooling=command.pooling if isinstance(command, Embed) else None,
         priority=command.priority,
-        namespace=command.namespace,
+        namespace=of_adapter(command.namespace, command.adapter),
+        adapter=command.adapter,
         deadline=math.inf if command.deadline_s is None else now + command.deadline_s,
     )
 

@@ -3,9 +3,11 @@
 import time
 from collections.abc import Callable
 
-from pando_worker.batch import ModelRunner
+from pando_worker.batch import Adapters, ModelRunner
+from pando_worker.memory.adapter_slots import AdapterSlots
 from pando_worker.memory.window_sight import WindowMemory
 from pando_worker.pools import Pools
+from pando_worker.scheduler.adapters.served import ServedAdapters
 from pando_worker.scheduler.batches.batching import BatchBuilder
 from pando_worker.scheduler.batches.constrained import OutputGrammarCompiler
 from pando_worker.scheduler.images import Images
@@ -21,6 +23,7 @@ def make_scheduler(
     grammars: OutputGrammarCompiler | None = None,
     clock: Callable[[], float] = time.monotonic,
     batches: BatchBuilder | None = None,
+    adapters: Adapters | None = None,
 ) -> Scheduler:
     """
     Args:
@@ -28,6 +31,7 @@ def make_scheduler(
         grammars: None rejects requests that carry one.
         clock: seconds.
         batches: as for the `Scheduler`.
+        adapters: loads them; None rejects requests that name one.
     """
     kv = KVManager(
         capacity_tokens=pools.capacity_tokens,
@@ -47,7 +51,11 @@ def make_scheduler(
             tokens_per_step=settings.image_tokens_per_step,
             are_whole=pools.whole_image_tokens > 0,
         )
-    scheduler = Scheduler(settings, kv, runner, grammars, clock, batches, images)
+    served = None
+    if adapters and pools.adapter_slots:
+        slots = AdapterSlots(pools.adapter_slots, pools.adapter_pages)
+        served = ServedAdapters(slots, adapters, clock)
+    scheduler = Scheduler(settings, kv, runner, grammars, clock, batches, images, served)
     scheduler.meter.counts.weight_bytes = pools.weight_bytes
     return scheduler
 

@@ -115,6 +115,7 @@ class Req:
     pooling: Pooling | None = None  # set for a request to embed, which produces no token
     priority: int = 0
     namespace: bytes = b""  # of the radix cache: it shares prefixes only within it
+    adapter: bytes = b""  # the identity of its LoRA adapter; b"": the base model
     deadline: float = math.inf  # the scheduler's clock, seconds
     grammar: OutputGrammar | None = None
     hit_when_queued: int = 0  # tokens that were cached when it joined the queue
@@ -131,6 +132,9 @@ class Req:
     pooled: Float32 | None = None  # the sum of its pooled hidden states so far, [hidden_size]
     # Of the prompt tokens scored so far; sent with the first output.
     prompt_logprobs: list[TokenLogprob] = field(default_factory=list)
+
+    # Of its adapter in device memory, from its first admission to its end; -1: none, or the base.
+    slot: int = -1
 
     # Held while the request is admitted; set by the KVManager.
     row: int = -1  # in the ReqToTokenPool

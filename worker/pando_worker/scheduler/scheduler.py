@@ -28,6 +28,7 @@ from pando_worker.batch import ModelRunner, Step, StepResult
 from pando_worker.grammar.errors import GrammarError
 from pando_worker.messages import (
     Abort,
+    AdapterRefused,
     CacheFlushed,
     Command,
     Embed,
@@ -36,11 +37,15 @@ from pando_worker.messages import (
     FinishReason,
     FlushCache,
     Generate,
+    LoadAdapter,
     Output,
     Outputs,
+    PinAdapter,
     Rejected,
     Stats,
+    UnloadAdapter,
 )
+from pando_worker.scheduler.adapters.served import ServedAdapters
 from pando_worker.scheduler.arrivals import grammar_of, images_of, make_req, misfit
 from pando_worker.scheduler.batches.batching import BatchBuilder, Batches, Row
 from pando_worker.scheduler.batches.constrained import (
@@ -91,6 +96,7 @@ class Scheduler:
         clock: Callable[[], float] = time.monotonic,
         batches: BatchBuilder | None = None,
         images: Images | None = None,
+        adapters: ServedAdapters | None = None,
     ) -> None:
         """
         Args:
@@ -98,6 +104,7 @@ class Scheduler:
             clock: seconds.
             batches: makes the runner's batches; a runner that computes nothing needs no arrays.
             images: None rejects requests that carry any.
+            adapters: None rejects requests that name one.
         """
         self.kv = kv
         self._batches = batches or Batches(kv.rows, kv.windows)
@@ -108,7 +115,8 @@ class Scheduler:
         self.meter = Meter()
         kv.prefill_rate = self.meter.prefill_rate
         self._images = images
-        self.planner = Planner(settings, kv, self.meter.counts, clock, images)
+        self._adapters = adapters
+        self.planner = Planner(settings, kv, self.meter.counts, clock, images, adapters)
         self._compiling = Compiling()
         self._by_rid: dict[str, Req] = {}  # all requests that are not answered yet
         self._unwanted: list[Req] = []  # aborted since the last step
@@ -123,9 +131,12 @@ class Scheduler:
         return not self._by_rid and self.in_flight is None
 
     @property
-    def only_compiles(self) -> bool:
-        """Whether the only pending work is grammars, which other threads compile."""
-        return 0 < len(self._compiling) == len(self._by_rid)
+    def only_waits(self) -> bool:
+        """Whether the only pending work is that of other threads: grammars and adapters."""
+        if self.is_idle:
+            return self._adapters is not None and self._adapters.is_busy
+        waiting = len(self._compiling) + self.planner.waiting.num_slotless
+        return self.in_flight is None and waiting == len(self._by_rid)
 
     @property
     def _num_queued(self) -> int:
@@ -143,11 +154,18 @@ class Scheduler:
                 if self.is_idle:
                     self.kv.flush()
                 return [CacheFlushed(call=call, done=self.is_idle)]
+            case LoadAdapter() | PinAdapter() | UnloadAdapter():
+                if self._adapters is None:
+                    message = "this worker serves no adapters: set max_loras"
+                    return [AdapterRefused(call=command.call, status=400, message=message)]
+                return self._adapters.receive(command)
 
     def step(self) -> list[Event]:
         """Launch one batch, if there is anything to run, and return the events of another."""
         self._end_unwanted()
         self._queue_compiled()
+        if self._adapters:
+            self._tend(self._adapters)
         if self.in_flight and not self.planner.has_room:
             self._take_result(self.in_flight)
         launched = self._launch()
@@ -160,6 +178,8 @@ class Scheduler:
             self._take_result(launched)
         if self.is_idle:
             self.kv.check_idle()
+            if self._adapters:
+                self._adapters.check_idle()
             self.planner.ratio.reset()
         events, self._events = self._events, []
         return events
@@ -168,7 +188,8 @@ class Scheduler:
         """The next steps, at most `most`, to be taken at once; None if the next two cannot be
         predicted, and with overlap."""
         is_open = self.in_flight or self._unwanted or self._compiling
-        if is_open or self._next_deadline < math.inf or self._settings.overlap_schedule:
+        loads = self._adapters is not None and self._adapters.is_busy
+        if is_open or loads or self._next_deadline < math.inf or self._settings.overlap_schedule:
             return None
         return plan_stride(self.planner, self.kv, self.meter, most)
 
@@ -179,6 +200,8 @@ class Scheduler:
         stats.waiting_tokens = queues.waiting.prompt_tokens
         stats.waiting_output_tokens = math.ceil(queues.ratio.value * queues.waiting.output_tokens)
         self.kv.put_stats(stats)
+        if self._adapters:
+            self._adapters.put_stats(stats)
         return stats
 
     # Requests arrive
@@ -215,6 +238,8 @@ class Scheduler:
         )
         if problem:
             return 400, problem
+        if command.adapter and (self._adapters is None or command.adapter not in self._adapters):
+            return 404, "its adapter is not loaded"
         if images := images_of(command):
             held = sum(req.image_bytes for req in self._by_rid.values())
             if held + sum(image.num_bytes for image in images) > MAX_IMAGE_BYTES:
@@ -234,6 +259,21 @@ class Scheduler:
                 self._reject(req, 500, "the grammar could not be compiled")
             else:
                 self.planner.waiting.append(req)
+
+    def _tend(self, adapters: ServedAdapters) -> None:
+        waiting = self.planner.waiting
+        self._events += adapters.tend(waiting.line, waiting.awaits, self._uses)
+        for identity in adapters.take_opened():
+            waiting.opened(identity)
+        for failed in adapters.take_failed():
+            reqs = waiting.slotless(failed.identity)
+            self.planner.forget(reqs)
+            for req in reqs:
+                self._reject(req, 502, failed.message)
+
+    def _uses(self, identity: bytes) -> bool:
+        """Whether a request that is not answered yet has this adapter."""
+        return any(req.adapter == identity for req in self._by_rid.values())
 
     # Requests leave
 
@@ -259,12 +299,14 @@ class Scheduler:
             self._release(req)
 
     def _release(self, req: Req) -> None:
-        """Release an ended request's pages, which no launched step needs any more."""
+        """Release an ended request's pages and slot, which no launched step needs any more."""
         if req.is_admitted and req.ending is Ending.FAILED:
             self.kv.discard_failed_req(req)
         elif req.is_admitted:
             # The last sampled token may have been dropped, and with it all that ran after it.
             self.kv.cache_finished_req(req, min(req.cached_len, req.num_known))
+        if self._adapters:
+            self._adapters.release(req)
         if req.ending is Ending.ABORTED:
             self.meter.counts.aborted_requests_total += 1
             del self._by_rid[req.rid]

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from pando_worker.batch import (
+    AdapterRows,
     ForwardBatch,
     Int64,
     LogitBias,
@@ -141,9 +142,21 @@ class Batches:
             sampling=_sampling(step.decodes, [req for _, req in sampling], input_ids),
             scores=_scores(rows, starts),
             pooled=_pooled(rows, step.num_decodes),
+            adapters=_adapters(step),
             window_table=window_table,
             window_slots=_slots(windows.window_of[pages], places, page_size) if windows else None,
         )
+
+
+def _adapters(step: StepRows) -> AdapterRows | None:
+    of_decodes = step.decodes.slots if step.decodes else None
+    if of_decodes is None and all(row.req.slot < 0 for row in step.rows):
+        return None
+    slots = np.full(len(step), -1, dtype=np.int32)
+    if of_decodes is not None:
+        slots[: step.num_decodes] = of_decodes
+    slots[step.num_decodes :] = [row.req.slot for row in step.rows]
+    return AdapterRows(slots)
 
 
 def _window_firsts(step: StepRows) -> Int64:

@@ -10,7 +10,7 @@ A request whose grammar has forced several tokens is not here while it runs them
 
 import numpy as np
 
-from pando_worker.batch import Float32, Int64, Penalties, SamplingBatch
+from pando_worker.batch import Float32, Int32, Int64, Penalties, SamplingBatch
 from pando_worker.memory.page_allocator import Pages
 from pando_worker.memory.req_pool import ReqToTokenPool
 from pando_worker.memory.window_sight import WindowSight
@@ -40,6 +40,7 @@ class Decodes:
         self._position: dict[Req, int] = {}
         self._num_penalised = 0
         self._num_shifted = 0
+        self._num_adapted = 0
         # By position; only the first len(reqs) entries count.
         self._row: Int64 = np.zeros(size, dtype=np.int64)
         self._tokens: Int64 = np.zeros(size, dtype=np.int64)  # Req.num_tokens
@@ -48,6 +49,7 @@ class Decodes:
         self._limit: Int64 = np.zeros(size, dtype=np.int64)  # the most tokens it may have
         self._prompt: Int64 = np.zeros(size, dtype=np.int64)
         self._shift: Int64 = np.zeros(size, dtype=np.int64)  # Req.shift
+        self._slot: Int32 = np.full(size, -1, dtype=np.int32)  # Req.slot
         self._seed: Int64 = np.zeros(size, dtype=np.int64)
         self._top_k: Int64 = np.zeros(size, dtype=np.int64)
         self._temperature: Float32 = np.zeros(size, dtype=np.float32)
@@ -74,6 +76,8 @@ class Decodes:
         self._prompt[position] = req.prompt_len
         self._shift[position] = req.shift
         self._num_shifted += req.shift != 0
+        self._slot[position] = req.slot
+        self._num_adapted += req.slot >= 0
         params = req.sampling
         self._seed[position] = params.seed
         self._temperature[position] = params.temperature
@@ -98,6 +102,7 @@ class Decodes:
         self.constrained.pop(req, None)
         self._num_penalised -= is_penalised(req.sampling)
         self._num_shifted -= req.shift != 0
+        self._num_adapted -= self._slot[position] >= 0
         last = self.reqs.pop()
         if last is not req:
             self.reqs[position] = last
@@ -191,6 +196,11 @@ class Decodes:
     def shift(self) -> Int64 | None:
         """What their images add to their rotary positions; None if nothing to any."""
         return self._shift[: len(self.reqs)].copy() if self._num_shifted else None
+
+    @property
+    def slots(self) -> Int32 | None:
+        """Of their adapters, -1 for the base model; None if all run that."""
+        return self._slot[: len(self.reqs)].copy() if self._num_adapted else None
 
     @property
     def window_first(self) -> Int64:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from pando_worker.messages import Stats
 from pando_worker.policies.schedule import SCHEDULE_POLICIES
+from pando_worker.scheduler.adapters.served import ServedAdapters
 from pando_worker.scheduler.batches.batching import Row, StepRows, next_row
 from pando_worker.scheduler.batches.decodes import Decodes
 from pando_worker.scheduler.images import Images
@@ -56,9 +57,10 @@ class Planner:
         counts: Stats,
         clock: Callable[[], float],
         images: Images | None = None,
+        adapters: ServedAdapters | None = None,
     ) -> None:
         policy = SCHEDULE_POLICIES[settings.schedule_policy]
-        self.waiting = WaitingQueue(policy, kv, settings.max_passed_over, clock)
+        self.waiting = WaitingQueue(policy, kv, settings.max_passed_over, clock, adapters)
         self.prefilling: list[Req] = []
         self.running: dict[Req, None] = {}
         # Of those, the ones that the next step gives a token: after one other, and after several.
@@ -70,6 +72,7 @@ class Planner:
         self._counts = counts
         self._clock = clock
         self._images = images
+        self._adapters = adapters
         self.prefill_first = settings.batching == "prefill-first"
         self._by_priority = policy.by_priority
         # The queue's version at the last attempt that failed, and the room, as of `_room`.
@@ -214,16 +217,22 @@ class Planner:
         )
 
         def attempt(req: Req) -> Verdict:
-            if budget.left <= 0 or not admission.admit(req):
+            if budget.left <= 0:
                 return Verdict.FULL
-            return admitted(req)
+            if self.waiting.lacks_slot(req):
+                return Verdict.NO_SLOT
+            return admitted(req) if admission.admit(req) else Verdict.FULL
 
         def attempt_short(req: Req) -> Verdict:
             if not budget.passes(self.waiting.work(req)):
                 return Verdict.NOT_NOW
+            if self.waiting.lacks_slot(req):
+                return Verdict.NO_SLOT
             return admitted(req) if admission.admit(req) else Verdict.FULL
 
         def admitted(req: Req) -> Verdict:
+            if self._adapters and req.adapter and req.slot < 0:
+                self._adapters.hold(req)
             budget.add(req.extend_len)
             self.prefilling.append(req)
             self._count_prompt(req)

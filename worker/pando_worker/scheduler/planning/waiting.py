@@ -1,9 +1,11 @@
 """`WaitingQueue`: the waiting requests, in the order in which they are considered for admission.
 
 The policy's order holds for any length of the queue, and nothing here is done anew in each step:
-orders and matches are kept up by what changes. Two things stand above the policy:
+orders and matches are kept up by what changes. Three things stand above the policy:
 
 - A request that too many later ones have overtaken goes first, in order of arrival.
+- A request whose LoRA adapter is not in device memory is left out until it is: see
+  `ServedAdapters`. Those behind it pass.
 - A request that would compute what another one is computing is parked: it is left out until that
   part is computed, or nobody computes it any more. Those behind it pass meanwhile; it goes on as
   soon as it would have if nobody had.
@@ -17,6 +19,8 @@ from itertools import chain, islice, takewhile
 from sortedcontainers import SortedDict, SortedList
 
 from pando_worker.policies.schedule.order import Clock, Order, SchedulePolicy
+from pando_worker.scheduler.adapters.adapter import Need
+from pando_worker.scheduler.adapters.served import ServedAdapters
 from pando_worker.scheduler.pages.kv_manager import KVManager
 from pando_worker.scheduler.planning.matches import Matches
 from pando_worker.scheduler.planning.new_token_ratio import still_allowed
@@ -33,6 +37,7 @@ class Verdict(Enum):
 
     ADMITTED = auto()
     NOT_NOW = auto()  # others may be admitted
+    NO_SLOT = auto()  # its adapter is not in device memory; others may be admitted
     FULL = auto()  # nobody else is admitted in this step
 
 
@@ -48,7 +53,12 @@ class WaitingQueue:
     """
 
     def __init__(
-        self, policy: SchedulePolicy, kv: KVManager, max_passed_over: int, clock: Clock
+        self,
+        policy: SchedulePolicy,
+        kv: KVManager,
+        max_passed_over: int,
+        clock: Clock,
+        adapters: ServedAdapters | None = None,
     ) -> None:
         """
         Args:
@@ -65,6 +75,9 @@ class WaitingQueue:
         self._reqs: SortedDict[int, Req] = SortedDict()  # by arrival
         self._by_work: SortedDict[tuple[int, int, int], Req] = SortedDict()
         self._work_keys: dict[Req, tuple[int, int, int]] = {}
+        self._adapters = adapters
+        self._slotless: dict[bytes, SortedDict[int, Req]] = {}  # by adapter, by arrival
+        self._by_adapter: dict[bytes, int] = {}  # how many requests of each adapter
         self._parked: dict[Key, dict[Req, None]] = {}
         self._parked_at: dict[Req, Key] = {}
         # Arrivals of requests admitted in the policy's order, those after the oldest waiting one.
@@ -77,7 +90,7 @@ class WaitingQueue:
         return len(self._reqs)
 
     def __contains__(self, req: Req) -> bool:
-        return req in self._work_keys
+        return self._reqs.get(req.arrival) is req
 
     def __iter__(self) -> Iterator[Req]:
         """By arrival."""
@@ -96,11 +109,68 @@ class WaitingQueue:
         self.prompt_tokens -= req.num_tokens - req.hit_when_queued
         self.output_tokens -= still_allowed(req)
         del self._reqs[req.arrival]
-        del self._by_work[self._work_keys.pop(req)]
-        if req in self._parked_at:
-            self._unpark(req)
-        self._order.discard(req)
+        if self._is_slotless(req):
+            self._take_slotless(req)
+        else:
+            self._leave_order(req)
         self.matches.discard(req)
+        if req.adapter:
+            self._by_adapter[req.adapter] -= 1
+            if not self._by_adapter[req.adapter]:
+                del self._by_adapter[req.adapter]
+
+    # Adapters
+
+    @property
+    def line(self) -> list[Need]:
+        """The adapters that requests need and that are not open, in the order in which they get
+        slots: those that starve first, then by priority, then by arrival."""
+        if not self._slotless:
+            return []
+        needs: list[tuple[bool, int, int, bytes]] = []
+        for identity, reqs in self._slotless.items():
+            arrival, oldest = reqs.peekitem(0)
+            highest = max(req.priority for req in reqs.values()) if self._by_priority else 0
+            needs.append((not self._is_starving(oldest), -highest, arrival, identity))
+        return [Need(identity, not is_fed) for is_fed, _, _, identity in sorted(needs)]
+
+    @property
+    def num_slotless(self) -> int:
+        return sum(map(len, self._slotless.values()))
+
+    def awaits(self, identity: bytes) -> bool:
+        """Whether a waiting request has this adapter."""
+        return identity in self._by_adapter
+
+    def lacks_slot(self, req: Req) -> bool:
+        if not req.adapter or req.slot >= 0:
+            return False
+        return self._adapters is None or not self._adapters.is_open(req.adapter)
+
+    def opened(self, identity: bytes) -> None:
+        """An adapter is open: its requests take their places in the order."""
+        self.version += 1
+        for req in self.slotless(identity):
+            self._take_slotless(req)
+            self._enter_order(req)
+
+    def slotless(self, identity: bytes) -> list[Req]:
+        """The requests that wait for this adapter to open."""
+        return list(self._slotless.get(identity, {}).values())
+
+    def _is_slotless(self, req: Req) -> bool:
+        return bool(req.adapter) and req.arrival in self._slotless.get(req.adapter, ())
+
+    def _put_slotless(self, req: Req) -> None:
+        self._slotless.setdefault(req.adapter, SortedDict())[req.arrival] = req
+
+    def _take_slotless(self, req: Req) -> None:
+        reqs = self._slotless[req.adapter]
+        del reqs[req.arrival]
+        if not reqs:
+            del self._slotless[req.adapter]
+
+    # Admission
 
     def passed_over(self, req: Req) -> int:
         """How many later requests were admitted before a waiting one."""
@@ -139,9 +209,10 @@ class WaitingQueue:
                 self._unpark(req)
         admitted: list[Req] = []
         sharing: list[tuple[Req, Key]] = []
+        slotless: list[Req] = []
         self._late = {}
         for req in self._looked_at(order):
-            if req in self._parked_at:
+            if req in self._parked_at or self._is_slotless(req):
                 continue
             if key := computing.shared_key(req):
                 sharing.append((req, key))
@@ -149,11 +220,16 @@ class WaitingQueue:
             verdict = attempt(req)
             if verdict is Verdict.ADMITTED:
                 admitted.append(req)
+            elif verdict is Verdict.NO_SLOT:
+                slotless.append(req)
             elif verdict is Verdict.FULL:
                 break
         late, self._late = self._late, None
         for req, key in sharing:
             self._park(req, key)
+        for req in slotless:
+            self._leave_order(req)
+            self._put_slotless(req)
         for req in admitted:
             self.remove(req)
         for req in late:
@@ -178,7 +254,8 @@ class WaitingQueue:
             for req in order():
                 if req in seen:
                     continue
-                may_differ = (not are_whole or req.images) and req not in self._parked_at
+                may_differ = (not are_whole or req.images) and req in self._work_keys
+                may_differ = may_differ and req not in self._parked_at
                 if may_differ and len(checked) < _LOOKED_AT and req not in checked:
                     checked.add(req)
                     if self.matches.correct(req, self._kv.usable(req)):
@@ -198,8 +275,22 @@ class WaitingQueue:
         self.output_tokens += still_allowed(req)
         self._reqs[req.arrival] = req
         self.matches.add(req)
+        if req.adapter:
+            self._by_adapter[req.adapter] = self._by_adapter.get(req.adapter, 0) + 1
+        if self.lacks_slot(req):
+            self._put_slotless(req)
+        else:
+            self._enter_order(req)
+
+    def _enter_order(self, req: Req) -> None:
         self._order.add(req)
         self._put_by_work(req)
+
+    def _leave_order(self, req: Req) -> None:
+        del self._by_work[self._work_keys.pop(req)]
+        if req in self._parked_at:
+            self._unpark(req)
+        self._order.discard(req)
 
     def _changed(self, req: Req) -> None:
         """More or less of a request's prompt is cached now."""
@@ -210,6 +301,8 @@ class WaitingQueue:
 
     def _reorder(self, req: Req) -> None:
         self.version += 1
+        if self._is_slotless(req):
+            return
         del self._by_work[self._work_keys[req]]
         self._put_by_work(req)
         if req in self._parked_at:
