@@ -84,13 +84,17 @@ class Metrics:
             "misfits_total", "Rows in Redis that this release cannot read and skipped", "kind"
         )
         self._misfits = misfits.Exported(lambda kind, count: skipped.labels(kind).inc(count))
-        self._of_pools: tuple[Gauge, ...] = (
+        self._of_pools: tuple[Gauge | Counter | Histogram, ...] = (
+            self.reconciles,
             self.replicas,
             self.desired,
             self.recommended,
             self.shadow,
             self.pressure,
             self.degraded,
+            self.decisions,
+            self.actions,
+            self.start_seconds,
         )
 
     def called(self, verb: str, resource: str, outcome: str, seconds: float) -> None:
@@ -101,14 +105,14 @@ class Metrics:
         self.cache_age.set_function(age_s)
 
     def forget(self, namespace: str, pool: str) -> None:
-        """Remove the gauges of a deleted pool; its counters stay."""
-        for gauge in self._of_pools:
-            gauge.remove_by_labels({"namespace": namespace, "pool": pool})
+        """Remove all metrics of a deleted pool."""
+        for metric in self._of_pools:
+            metric.remove_by_labels({"namespace": namespace, "pool": pool})
 
     def forget_pools(self) -> None:
-        """Remove the gauges of all pools, since another operator leads now."""
-        for gauge in self._of_pools:
-            gauge.clear()
+        """Remove the metrics of all pools, since another operator leads now."""
+        for metric in self._of_pools:
+            metric.clear()
 
     def render(self) -> bytes:
         self._misfits.fold()

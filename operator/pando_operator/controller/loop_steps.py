@@ -19,6 +19,7 @@ from pando_operator.scaling import (
     Snapshot,
     decide,
     decided_at,
+    late_after_s,
     learned_start_s,
     with_start,
 )
@@ -44,15 +45,25 @@ def decided(
     now: float,
 ) -> Decision:
     """Decide by one policy, with its own history, from one observation."""
+    start_s = learned_start_s(starts)
+    missing = max(0, current - counts.ready - counts.starting - counts.stalled)
     snapshot = Snapshot(
         current=current,
         ready=counts.ready,
         draining=counts.draining,
+        late=counts.late + (0 if _has_grown(history, late_after_s(start_s), now) else missing),
+        silent=counts.silent,
         signals=reading.signals if reading else None,
-        start_s=learned_start_s(starts),
+        start_s=start_s,
         history=history,
     )
     return decide(snapshot, policy, now)
+
+
+def _has_grown(history: History, within_s: float, now: float) -> bool:
+    """Whether the pool has grown lately, so that Kubernetes may still create the pods; a quota may
+    keep it from that for ever."""
+    return any(each.change > 0 and now - each.at_s < within_s for each in history.events)
 
 
 def follow_replaced(memory: Memory, current: int, replicas: int, now: float) -> None:
@@ -70,14 +81,21 @@ def follow_replaced(memory: Memory, current: int, replicas: int, now: float) -> 
 
 def follow_starts(memory: Memory, pods: Sequence[PodView], now: float) -> list[float]:
     """Return the start times of the pods that began to serve since the last reconcile: seconds
-    from decision to readiness."""
+    from decision to readiness. Those that had a trouble on their way teach nothing: the next pod
+    will not wait for a mended registry."""
     # A gate is closed before a pod first serves, and while it leaves.
     new = {pod.uid for pod in pods if pod.is_alive and not pod.gate and pod.draining_since is None}
     started = [pod for pod in pods if pod.uid in memory.starting and pod.is_serving]
     there = {pod.uid for pod in pods}
     memory.starting = (memory.starting & there | new) - {pod.uid for pod in started}
+    troubled = {pod.uid for pod in pods if pod.troubled and pod.uid in new}
+    memory.troubled = memory.troubled & there | troubled
     created = [pod.created for pod in pods]
-    found = [round(now - decided_at(memory.history, pod.created, created), 1) for pod in started]
+    found = [
+        round(now - decided_at(memory.history, pod.created, created), 1)
+        for pod in started
+        if pod.uid not in memory.troubled
+    ]
     for seconds in found:
         memory.starts = with_start(memory.starts, seconds)
     return found

@@ -30,6 +30,7 @@ class Memory:
     replicas: int | None = None  # the Deployment's, as this operator left it
     size_kept: tuple[str, int] | None = None  # pool version and the `spec.replicas` written over it
     starting: set[str] = field(default_factory=set)  # uids of pods that do not serve yet
+    troubled: set[str] = field(default_factory=set)  # uids of pods whose start was held up
     observed_at: float | None = None  # seconds since 1970
     written_at: float = 0.0  # when the status was written, monotonic
     _applied: dict[str, tuple[str, object]] = field(default_factory=dict)

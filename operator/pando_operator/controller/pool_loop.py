@@ -25,7 +25,9 @@ from pando_operator.controller.loop_steps import (
 )
 from pando_operator.controller.memory import Memory, Shadow
 from pando_operator.controller.observation import Observation
+from pando_operator.controller.observing.pod_troubles import keeps_from_starting
 from pando_operator.controller.observing.reading import Reader, Reading
+from pando_operator.controller.observing.sightings import Sightings
 from pando_operator.controller.reporting.reporter import Reporter
 from pando_operator.controller.shared import Shared
 from pando_operator.controller.verdicts import degraded, refused, trouble
@@ -33,7 +35,7 @@ from pando_operator.kube.backoff import Backoff
 from pando_operator.kube.errors import KubeError
 from pando_operator.kube.resources import Key, Object
 from pando_operator.kube.watched import STALE_S
-from pando_operator.lifecycle.census import Census, census
+from pando_operator.lifecycle.census import Census, census, silent
 from pando_operator.lifecycle.choice import is_open
 from pando_operator.lifecycle.plan import plan
 from pando_operator.lifecycle.pods import PodView, pod_view
@@ -41,7 +43,7 @@ from pando_operator.resource.parse import InvalidPool, parse
 from pando_operator.resource.pool import WorkerPool
 from pando_operator.resource.scaling import Drain, Mode, Scaling, Warm
 from pando_operator.resource.status import ShadowResult
-from pando_operator.scaling import History
+from pando_operator.scaling import History, late_after_s, learned_start_s
 
 GATHER_S = 0.1
 """Wait after a change, so that changes close together cause one reconcile."""
@@ -72,6 +74,7 @@ class PoolLoop:
         self._scaling = UNKNOWN  # the last valid one
         self._parsed: tuple[Object, WorkerPool] | None = None
         self._uid = ""
+        self._sightings = Sightings(shared.clock)
         self._woken = asyncio.Event()
         self._failed = ""  # the failure logged last
 
@@ -182,7 +185,7 @@ class PoolLoop:
     async def _hold_size(self, now: float) -> None:
         """Keep the size of a pool whose spec is invalid. Pods still join, drain and end."""
         reading = await self._read()
-        pods = self._pods(reading)
+        pods = self._pods(reading, now)
         replicas = replicas_of(self._shared.caches.deployment(self.key))
         actions = plan(
             pods,
@@ -195,23 +198,31 @@ class PoolLoop:
         )
         await self._executor.execute(actions)
 
-    def _pods(self, reading: Reading | None) -> list[PodView]:
+    def _pods(self, reading: Reading | None, now: float) -> list[PodView]:
         requests = reading.requests if reading else {}
         stalled = reading.stalled if reading else frozenset()
         deployment = self._shared.caches.deployment(self.key) or {}
         template = deployment.get("spec", {}).get("template")
-        return [
-            pod_view(pod, requests.get(name), template, stalled=name in stalled)
+        views = [
+            pod_view(
+                pod,
+                requests.get(name),
+                template,
+                heard=name in reading.heard if reading else None,
+                stalled=name in stalled,
+                troubled=keeps_from_starting(pod),
+            )
             for pod in self._shared.caches.pods(self.key)
             for name in (pod["metadata"]["name"],)
         ]
+        return self._sightings.dated(views, now)
 
     async def _observe(
         self, item: Object, pool: WorkerPool, memory: Memory, now: float
     ) -> Observation:
         reading = await self._read()
-        pods = self._pods(reading)
-        counts = census(pods)
+        pods = self._pods(reading, now)
+        counts = census(pods, now, late_after_s(learned_start_s(memory.starts)))
         deployment = self._shared.caches.deployment(self.key)
         # A deleted Deployment is recreated with the decided size.
         current = staying(pods, replicas_of(deployment)) if deployment else memory.desired or 0
@@ -240,6 +251,7 @@ class PoolLoop:
                 deployment,
                 self._shared.caches.pods(self.key),
                 [pod.name for pod in pods if pod.stalled],
+                [pod.name for pod in silent(pods, now)],
                 now,
             ),
             refusal=None,

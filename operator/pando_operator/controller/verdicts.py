@@ -73,12 +73,17 @@ def scaling_limited(mode: Mode, decision: Decision) -> Verdict:
 
 
 def degraded(
-    deployment: Object | None, pods: Sequence[Object], stalled: Sequence[str], now: float
+    deployment: Object | None,
+    pods: Sequence[Object],
+    stalled: Sequence[str],
+    silent: Sequence[str],
+    now: float,
 ) -> Verdict:
     """Whether a valid pool's Deployment fails to create its pods, or a pod does not run.
 
     Args:
         stalled: names of the pods whose engines have stalled.
+        silent: names of the ready pods that send no heartbeats.
     """
     verdict = _deployment_trouble(deployment, "ReplicaFailure", "True")
     if verdict is None and (found := pods_trouble(pods, now)) is not None:
@@ -88,6 +93,10 @@ def degraded(
         verdict = trouble(
             "EngineStalled", f"pod {', pod '.join(stalled)}: {why} and logs its stacks"
         )
+    if verdict is None and silent:
+        why = "it is ready and sends no heartbeats, so routers send it nothing and it counts as"
+        names = ", pod ".join(silent)
+        verdict = trouble("ReplicaSilent", f"pod {names}: {why} full; look at its way to Redis")
     verdict = verdict or _deployment_trouble(deployment, "Progressing", "False")
     return verdict or Verdict(ConditionType.DEGRADED, False, "AsExpected")
 

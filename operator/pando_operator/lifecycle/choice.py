@@ -54,4 +54,4 @@ def _rank(pod: PodView, state: PoolState, worths: Mapping[str, float]) -> _Rank:
         return 1, 0, 0, youngest  # still joining
     if state.open_mark(MarkKind.DRAIN, pod):
         return 3, 0, worths.get(pod.name, 0.0), youngest  # draining, but not annotated yet
-    return 4, 0, worths.get(pod.name, 0.0), youngest
+    return 4, pod.heard is not False, worths.get(pod.name, 0.0), youngest

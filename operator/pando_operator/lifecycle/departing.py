@@ -32,12 +32,12 @@ def drain(pod: PodView, state: PoolState) -> list[Action]:
     renewed = _renewed(pod, state)
     if state.open_mark(MarkKind.WARM, pod):
         return [*renewed, ClearMark(MarkKind.WARM, pod.name)]
-    if pod.gate and pod.containers_ready and not pod.handed_off and _has_heirs(pod, state):
+    if _can_hand_off(pod) and not pod.handed_off and _has_heirs(pod, state):
         done = Annotate(pod.name, pod.uid, ((HAND_OFF, time_text(state.now)),))
         return [*renewed, _hand_off_mark(pod, state), done]
     if not _has_ended(pod, state):
         return renewed
-    if pod.gate:
+    if pod.gate and not pod.is_lost:
         closed = SetGate(pod.name, pod.uid, False, "Draining", "the replica leaves its pool")
         return [*renewed, closed]
     if pod.standing is not Standing.READY and pod.deletion_cost != COST:
@@ -51,7 +51,7 @@ def may_go(pod: PodView, state: PoolState) -> bool:
         pod.draining_since is not None
         and state.open_mark(MarkKind.DRAIN, pod) is not None
         and _has_ended(pod, state)
-        and not pod.gate
+        and (not pod.gate or pod.is_lost)
         and pod.standing is not Standing.READY
         and pod.deletion_cost == COST
     )
@@ -103,7 +103,12 @@ def _has_ended(pod: PodView, state: PoolState) -> bool:
     if state.open_mark(MarkKind.HAND_OFF, pod) or pod.requests:
         return False
     # A worker that is not ready has no requests; a ready one has to report that it has none.
-    return not pod.containers_ready or (pod.requests == 0 and age_s >= SETTLE_S)
+    is_dead = not pod.containers_ready or pod.is_lost
+    return is_dead or (pod.requests == 0 and age_s >= SETTLE_S)
+
+
+def _can_hand_off(pod: PodView) -> bool:
+    return pod.gate and pod.containers_ready and not pod.is_lost
 
 
 def _has_heirs(pod: PodView, state: PoolState) -> bool:

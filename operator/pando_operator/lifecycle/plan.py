@@ -61,7 +61,7 @@ def plan(
         if pod not in go:
             actions += give_back(pod, state) or join(pod, state)
     for pod in pods:
-        if pod.deleting and not pod.finished:
+        if pod.deleting and not pod.finished and not pod.is_ghost(now):
             actions += terminate(pod, state)
     for pod in go:
         actions += drain(pod, state)

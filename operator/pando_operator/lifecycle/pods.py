@@ -23,6 +23,10 @@ TEMPLATE = "pando.dev/template"
 """Digest of the template that a pod was made from; a rollout replaces pods with another digest."""
 
 
+GHOST_S = 30.0
+"""Seconds beyond its grace period after which nothing runs in a deleted pod: its node is gone."""
+
+
 class Standing(IntEnum):
     """How Kubernetes ranks pods for deletion; it deletes the lowest first.
 
@@ -38,7 +42,11 @@ class Standing(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodView:
-    """One pod of a pool, as the API server and Redis show it. Times are seconds since 1970."""
+    """One pod of a pool, as the API server and Redis show it. Times are seconds since 1970.
+
+    Those of `sightings.py` are by the clock of whoever compares them: the clocks of an earlier
+    operator, of a node and of the API server may differ by any amount.
+    """
 
     name: str  # also of its replica
     uid: str
@@ -46,17 +54,23 @@ class PodView:
     standing: Standing
     containers_ready: bool  # the worker's own readiness probe
     gate: bool  # whether the condition GATE is True
+    heard: bool | None = True  # whether its heartbeat is fresh; None: Redis is unreachable
     deleting: bool = False
+    grace_s: float = 0.0  # of its deletion
     finished: bool = False  # failed or succeeded, so Kubernetes creates another
     revision: str = ""  # of the pod template
     outdated: bool = False  # the Deployment has another template now
     ready_since: float | None = None  # when its containers became ready
-    draining_since: float | None = None  # from the annotation
+    draining_since: float | None = None  # from the annotation, then by `sightings.py`
+    deleting_since: float | None = None  # by `sightings.py`, like the next two
+    silent_since: float | None = None  # since when it serves and nobody hears of it
+    unready_since: float | None = None  # since when it should serve and does not
     handed_off: bool = False  # from the annotation
     deletion_cost: int | None = None
     # Requests that run or wait there or are on their way, from Redis; None: unknown.
     requests: int | None = None
     stalled: bool = False  # from its heartbeat: it serves nothing, whatever its conditions say
+    troubled: bool = False  # something other than its model's size keeps it from starting
 
     @property
     def is_alive(self) -> bool:
@@ -66,12 +80,25 @@ class PodView:
     @property
     def is_serving(self) -> bool:
         is_open = self.is_alive and self.containers_ready and self.gate and not self.stalled
-        return is_open and self.draining_since is None
+        return is_open and not self.is_lost and self.draining_since is None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether its node is gone. Kubernetes then takes back `Ready` alone, and the kubelet that
+        reported the containers as ready can take back nothing."""
+        is_unready = self.gate and self.standing is not Standing.READY
+        return self.containers_ready and is_unready and not self.heard
 
     @property
     def is_useless(self) -> bool:
         """Whether it serves nothing, and no client waits for a request there."""
-        return self.stalled or (not self.containers_ready and not self.requests)
+        is_dead = not self.containers_ready or self.is_lost
+        return self.stalled or (is_dead and not self.requests)
+
+    def is_ghost(self, now: float) -> bool:
+        """Whether it is a deleted pod of which only the API server's object is left."""
+        since = self.deleting_since
+        return self.deleting and since is not None and now - since > self.grace_s + GHOST_S
 
 
 def pod_view(
@@ -79,10 +106,12 @@ def pod_view(
     requests: int | None,
     template: Mapping[str, Any] | None = None,
     *,
+    heard: bool | None = True,
     stalled: bool = False,
+    troubled: bool = False,
 ) -> PodView:
-    """Read a pod from the API server's JSON. Redis gives `requests` and `stalled`, its Deployment
-    gives `template`."""
+    """Read a pod from the API server's JSON. Redis gives `requests`, `heard` and `stalled`, its
+    Deployment gives `template`."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     annotations = metadata.get("annotations") or {}
     conditions = {entry["type"]: entry for entry in status.get("conditions") or ()}
@@ -95,7 +124,9 @@ def pod_view(
         standing=_standing(pod, conditions),
         containers_ready=is_ready,
         gate=conditions.get(GATE, {}).get("status") == "True",
+        heard=heard,
         deleting=bool(metadata.get("deletionTimestamp")),
+        grace_s=float(metadata.get("deletionGracePeriodSeconds") or 0),
         finished=status.get("phase") in ("Failed", "Succeeded"),
         revision=(metadata.get("labels") or {}).get(REVISION, ""),
         outdated=_is_outdated(metadata, (template or {}).get("metadata") or {}),
@@ -105,6 +136,7 @@ def pod_view(
         deletion_cost=_integer(annotations.get(DELETION_COST)),
         requests=requests,
         stalled=stalled,
+        troubled=troubled,
     )
 
 

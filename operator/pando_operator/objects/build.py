@@ -7,7 +7,8 @@ starts no rollout.
 from typing import Any
 
 from pando_operator.objects.labels import HTTP_PORT, metadata, selector
-from pando_operator.objects.pod import START_LIMIT_S, pod_template
+from pando_operator.objects.pod import pod_template
+from pando_operator.resource.policy import START_LIMIT_S
 from pando_operator.resource.pool import WorkerPool
 from pando_operator.settings import OperatorSettings
 

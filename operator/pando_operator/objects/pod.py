@@ -9,12 +9,10 @@ from pando_operator.lifecycle.pods import GATE, TEMPLATE
 from pando_operator.objects.environment import environment
 from pando_operator.objects.labels import HTTP_PORT, labels
 from pando_operator.objects.quantities import as_text
+from pando_operator.resource.policy import START_LIMIT_S
 from pando_operator.resource.pool import WorkerPool
 from pando_operator.resource.spec import GRACE_MARGIN_S, Template, WorkerPoolSpec
 from pando_operator.settings import OperatorSettings
-
-START_LIMIT_S = 7_200
-"""Longest time that a worker may take to fetch and load its model."""
 
 _POD_SECURITY = {
     "runAsNonRoot": True,

@@ -17,6 +17,9 @@ from pando_operator.resource.rules import Rule
 
 MOST_REPLICAS = 1000
 
+START_LIMIT_S = 7_200
+"""Longest time that a worker may take to fetch and load its model."""
+
 
 class SelectPolicy(StrEnum):
     MAX = "Max"  # the policy that allows the greatest change
@@ -203,6 +206,12 @@ class ScalingPolicy(SpecPart):
             "maxReplicas",
             "must be at least minReplicas",
             "!has(self.maxReplicas) || self.maxReplicas >= self.minReplicas",
+        ),
+        Rule(
+            "schedules[].minReplicas",
+            "must be at most scaling.maxReplicas, unless the schedule has a maxReplicas of its own",
+            "!has(self.maxReplicas) || !has(self.schedules) || self.schedules.all(s,"
+            " !has(s.minReplicas) || has(s.maxReplicas) || s.minReplicas <= self.maxReplicas)",
         ),
         Rule(
             "idleSeconds",

@@ -24,7 +24,12 @@ from pando_operator.scaling.decide import decide
 from pando_operator.scaling.decision import Decision, Direction, Limit, Proposal
 from pando_operator.scaling.history.history import History
 from pando_operator.scaling.history.memory import from_status, to_status
-from pando_operator.scaling.history.start_time import decided_at, learned_start_s, with_start
+from pando_operator.scaling.history.start_time import (
+    decided_at,
+    late_after_s,
+    learned_start_s,
+    with_start,
+)
 from pando_operator.scaling.snapshot import Signals, Snapshot
 
 __all__ = [
@@ -38,6 +43,7 @@ __all__ = [
     "decide",
     "decided_at",
     "from_status",
+    "late_after_s",
     "learned_start_s",
     "to_status",
     "with_start",

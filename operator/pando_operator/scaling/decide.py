@@ -33,6 +33,7 @@ def decide(snapshot: Snapshot, policy: ScalingPolicy, now_s: float) -> Decision:
     wanted = best.replicas if best else snapshot.current
     limiter = Limiter(view, proposals, best, wanted)
     limiter.hold_without_signals(problem)
+    limiter.keep_the_silent()
     limiter.keep_the_rest_under_target()
     history = history.recommended(now_s, limiter.replicas)
     limiter.stabilize(history)

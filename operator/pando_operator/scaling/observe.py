@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from pando_fleet.records.queues import Queued
 from pando_fleet.registry.replica import Heartbeat
+from pando_operator.resource.policy import START_LIMIT_S
 from pando_operator.scaling.history.demand import within
 from pando_operator.scaling.history.history import (
     COUNTERS_KEPT,
@@ -43,8 +44,10 @@ def fresh_beats(signals: Signals | None) -> tuple[Heartbeat, ...]:
 
 
 def is_blind(snapshot: Snapshot) -> bool:
-    """Whether no ready replica has reported."""
-    return snapshot.signals is None or (snapshot.ready > 0 and not fresh_beats(snapshot.signals))
+    """Whether no ready replica has reported that could."""
+    if snapshot.signals is None:
+        return True
+    return snapshot.ready > snapshot.silent and not fresh_beats(snapshot.signals)
 
 
 def problem_of(snapshot: Snapshot) -> str:
@@ -52,7 +55,7 @@ def problem_of(snapshot: Snapshot) -> str:
     if snapshot.signals is None:
         return "no signals: Redis is unreachable"
     fresh = len(fresh_beats(snapshot.signals))
-    missing = snapshot.ready - fresh
+    missing = snapshot.ready - snapshot.silent - fresh
     if missing <= 0:
         return "" if snapshot.ready or not snapshot.current else "no replica is ready"
     oldest = max((one.age_ms for one in snapshot.signals.replicas), default=0) / 1000
@@ -66,10 +69,11 @@ def observed(snapshot: Snapshot, window_s: float, kept_s: float, now_s: float) -
     if not history.highs:
         # Without a past, the current size counts as recommended.
         history = history.recommended(now_s, snapshot.current)
-    last_busy_s = now_s if history.last_busy_s is None else history.last_busy_s
+    history = _awake(history, snapshot, now_s)
     if snapshot.signals is None or is_blind(snapshot):
-        return replace(history, last_busy_s=last_busy_s)
+        return history
     beats, queued = fresh_beats(snapshot.signals), snapshot.signals.queued
+    last_busy_s = history.last_busy_s
     known = {counter.incarnation: counter for counter in history.counters}
     computed = hot = 0
     for beat in beats:
@@ -91,6 +95,18 @@ def observed(snapshot: Snapshot, window_s: float, kept_s: float, now_s: float) -
         residence_s=_residence(history, beats, sample),
         usable_share=_usable(history, samples, max(window_s, history.residence_s or 0.0)),
     )
+
+
+def _awake(history: History, snapshot: Snapshot, now_s: float) -> History:
+    """A pool is not idle while its first replicas start, since no request could reach them: a model
+    that loads for longer than `idleSeconds` would never be ready. Above START_LIMIT_S it may be."""
+    starts = snapshot.current > 0 and not snapshot.ready
+    since_s = history.starting_since_s if starts else None
+    if starts and since_s is None:
+        since_s = now_s
+    is_busy = since_s is not None and now_s - since_s < START_LIMIT_S
+    last_busy_s = now_s if is_busy or history.last_busy_s is None else history.last_busy_s
+    return replace(history, starting_since_s=since_s, last_busy_s=last_busy_s)
 
 
 def queue_wait_s(beats: tuple[Heartbeat, ...], queued: Queued) -> float:

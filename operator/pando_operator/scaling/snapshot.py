@@ -35,11 +35,13 @@ class Snapshot:
     current: int  # replicas that stay: ready, starting or failing, but not those that leave
     ready: int  # of these, those that Kubernetes reports as ready
     draining: int = 0  # not counted in `current`
+    late: int = 0  # of those that are not ready: they should have been long ago
+    silent: int = 0  # of `ready`: nobody has heard of them for minutes
     signals: Signals | None  # None: Redis is unreachable
     start_s: float | None  # learned time from decision to ready; None until known
     history: History
 
     @property
     def coming(self) -> int:
-        """Replicas that were requested but take no requests yet."""
-        return max(0, self.current - self.ready)
+        """Replicas that were requested and should take requests soon."""
+        return max(0, self.current - self.ready - self.late)

@@ -30,7 +30,7 @@ from pando_operator.lifecycle.choice import is_open
 from pando_operator.lifecycle.plan import plan
 from pando_operator.lifecycle.pods import PodView
 from pando_operator.resource.pool import WorkerPool
-from pando_operator.scaling import Decision
+from pando_operator.scaling import Decision, late_after_s, learned_start_s
 from pando_operator.settings import OperatorSettings
 from pando_sim.fleet.control import FleetControl
 from pando_sim.scaling.cluster import Cluster
@@ -80,7 +80,8 @@ class PoolController:
         redis = self._connected(fleet)
         reading = await _read(redis)
         pods = cluster.pods(reading.requests if reading else None)
-        counts, current = census(pods), staying(pods, cluster.replicas)
+        late_s = late_after_s(learned_start_s(memory.starts))
+        counts, current = census(pods, now_s, late_s), staying(pods, cluster.replicas)
         follow_replaced(memory, current, cluster.replicas, now_s)
         decision = decided(
             self._scaling, memory.history, current, counts, reading, memory.starts, now_s

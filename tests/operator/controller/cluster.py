@@ -61,6 +61,8 @@ class Cluster:
     replicas_seen: list[int] = field(default_factory=list)  # of the Deployment, in order
     beats: bool = True
     ignored: set[str] = field(default_factory=set)  # pods that no Deployment made
+    dead: set[str] = field(default_factory=set)  # pods whose nodes are gone
+    silent: set[str] = field(default_factory=set)  # pods that cannot reach Redis
     placeless: set[str] = field(default_factory=set)  # images whose pods fit no node
     _deployments: dict[str, Deployment] = field(default_factory=dict)  # by uid
     _templates: dict[str, Object] = field(default_factory=dict)  # by revision
@@ -86,6 +88,8 @@ class Cluster:
             await self._follow(deployment, mine)
         uids = {deployment["metadata"]["uid"] for deployment in deployments}
         for pod in pods:
+            if key_of(pod).name in self.dead:
+                continue
             owner = self._owners.get(key_of(pod).name)
             if "deletionTimestamp" in pod["metadata"] or (owner and owner not in uids):
                 await self._end(pod)
@@ -136,6 +140,13 @@ class Cluster:
             spec["nodeName"] = "node"
         body = {"metadata": template["metadata"] | {"name": name, "labels": labels}, "spec": spec}
         body["metadata"]["namespace"] = self.namespace
+        owner = {
+            "apiVersion": "apps/v1",
+            "kind": "ReplicaSet",
+            "name": revision,
+            "controller": True,
+        }
+        body["metadata"]["ownerReferences"] = [owner | {"uid": deployment["metadata"]["uid"]}]
         self._made(await self.kube.create(PODS, body), deployment["metadata"]["uid"])
 
     def _made(self, pod: Object, owner: str) -> None:
@@ -180,7 +191,7 @@ class Cluster:
         if worker is None:
             return
         await self._set_conditions(pod, worker)
-        if self.beats:
+        if self.beats and name not in self.silent:
             await self._beat(name.rpartition("-")[0], worker)
 
     async def _set_conditions(self, pod: Object, worker: Worker) -> None:
@@ -204,6 +215,16 @@ class Cluster:
                 )
             except (NotFound, Conflict):
                 return
+
+    async def lose(self, name: str) -> None:
+        """The pod's node is gone; Kubernetes takes back the condition Ready alone."""
+        self.dead.add(name)
+        key = Key(self.namespace, name)
+        body = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
+        kind: Any = "strategic-merge"
+        await self.kube.patch(
+            PODS, key, body, manager="node-controller", kind=kind, subresource="status"
+        )
 
     async def _beat(self, pool: str, worker: Worker) -> None:
         beat = Heartbeat(

@@ -2,10 +2,15 @@
 
 from typing import Any
 
-from pando_operator.controller.loop_steps import follow_replaced, follow_starts, staying
+from pando_fleet.records.queues import Queued
+from pando_operator.controller.loop_steps import decided, follow_replaced, follow_starts, staying
 from pando_operator.controller.memory import Memory
+from pando_operator.controller.observing.reading import Reading
+from pando_operator.lifecycle.census import Census
 from pando_operator.lifecycle.pods import PodView, Standing
-from pando_operator.scaling import History
+from pando_operator.resource.policy import ScalingPolicy, Target
+from pando_operator.scaling import History, Signals
+from tests.operator.scaling.pool_model import CAPACITY, load
 
 NOW = 1_700_000_000.0
 
@@ -64,3 +69,28 @@ def test_pods_of_a_rollout_have_no_earlier_decision_that_they_were_made_for() ->
         pod("rolled", created=NOW - 40, revision="2"),
     ]
     assert follow_starts(known, pods, NOW) == [300.0, 40.0]
+
+
+def test_a_start_that_an_image_held_up_teaches_nothing() -> None:
+    known = memory(starts=(40.0,))
+    loading: dict[str, Any] = {"containers_ready": False, "gate": False}
+    held_up, other = pod("a", troubled=True, **loading), pod("b", **loading)
+    assert follow_starts(known, [held_up, other], NOW - 60) == []
+    assert follow_starts(known, [pod("a", **loading), other], NOW - 30) == []  # it is pulled now
+    assert follow_starts(known, [pod("a"), pod("b")], NOW) == [1000.0]
+    assert known.starts == (40.0, 1000.0)
+    assert known.troubled <= {"a"}
+    follow_starts(known, [], NOW)
+    assert known.troubled == set()
+
+
+def test_pods_that_a_quota_keeps_from_existing_are_late_after_a_while() -> None:
+    counts = Census(replicas=1, ready=1, starting=0, stalled=0, draining=0)
+    waits = Queued(5, waited_ms=9_000, tokens=100)
+    reading = Reading((), {"r": 0}, frozenset(), {"r"}, Signals((load("r"),), waits))
+    policy = ScalingPolicy(max_replicas=9, target=Target(queue_wait_seconds=1.0))
+    history = History(capacity_tokens=CAPACITY).scaled(NOW, 1, 2, "pressure")
+    soon = decided(policy, history, 2, counts, reading, (30.0,), NOW + 60)
+    assert "1 replicas are coming" in soon.reason
+    later = decided(policy, history, 2, counts, reading, (30.0,), NOW + 130)
+    assert later.desired == 4

@@ -5,7 +5,11 @@ from typing import Any
 
 import pytest
 
-from pando_operator.controller.observing.pod_troubles import UNSCHEDULED_S, pods_trouble
+from pando_operator.controller.observing.pod_troubles import (
+    UNSCHEDULED_S,
+    keeps_from_starting,
+    pods_trouble,
+)
 from pando_operator.kube.resources import PODS, Object, key_of
 from tests.operator.controller.conftest import FAST, Scene
 
@@ -103,6 +107,21 @@ def test_a_pod_without_a_node_is_a_trouble_after_a_while() -> None:
     assert trouble is not None
     assert trouble.reason == "Unschedulable"
     assert "Insufficient nvidia.com/gpu" in trouble.message
+
+
+@pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
+def test_a_pod_that_has_ended_is_no_trouble(phase: str) -> None:
+    crashed = container({"terminated": {"exitCode": 1}}, restartCount=5, lastState=KILLED)
+    evicted = container(waiting("CrashLoopBackOff"), restartCount=5, lastState=KILLED)
+    assert (
+        pods_trouble([pod("a", crashed, phase=phase), pod("b", evicted, phase=phase)], NOW) is None
+    )
+
+
+def test_to_wait_for_a_node_is_a_part_of_a_start_and_to_wait_for_an_image_is_not() -> None:
+    assert not keeps_from_starting(unscheduled("a", 600))
+    assert not keeps_from_starting(pod("a", container({"running": {}})))
+    assert keeps_from_starting(pod("a", container(waiting("ErrImagePull"))))
 
 
 def test_the_most_common_trouble_is_reported_with_its_count() -> None:

@@ -156,3 +156,23 @@ async def test_labels_and_owner_that_somebody_takes_away_are_set_back(scene: Sce
             return all(now.get(name) == before[name] for name in names)
 
         await scene.until(back, "they are as they were")
+
+
+async def test_a_pod_that_was_taken_from_its_replica_set_is_left_alone(scene: Scene) -> None:
+    """As for debugging: another pod has replaced it, and it still sends heartbeats."""
+    async with scene.operator():
+        await scene.make(scaling=MANUAL, replicas=2)
+        await scene.serving(2)
+        name = sorted(scene.cluster.workers)[0]
+        key = scene.key(name)
+        scene.cluster.ignored.add(name)
+        freed = {"metadata": {"ownerReferences": None, "labels": {"pod-template-hash": "mine"}}}
+        before = await scene.kube.patch(PODS, key, freed, manager="user")
+        await scene.until(
+            lambda: name not in scene.cluster.workers and len(scene.cluster.workers) == 2,
+            "another replaces it",
+        )
+        await scene.serving(2)
+        await scene.change(replicas=1)
+        await scene.serving(1)
+        assert await scene.kube.get(PODS, key) == before

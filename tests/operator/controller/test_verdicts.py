@@ -54,13 +54,19 @@ def test_a_pool_that_starts_misses_no_signals(is_starting: bool) -> None:
 
 
 def test_a_stalled_replica_is_named_if_nothing_is_worse() -> None:
-    verdict = degraded(None, (), ["a", "b"], NOW)
+    verdict = degraded(None, (), ["a", "b"], ["c"], NOW)
     assert (verdict.holds, verdict.reason) == (True, "EngineStalled")
     assert verdict.message.startswith("pod a, pod b: its engine has stalled")
     container = {"name": "worker", "state": {"waiting": {"reason": "ImagePullBackOff"}}}
     item = {"metadata": {"name": "c"}, "status": {"containerStatuses": [container]}}
-    assert degraded(None, (item,), ["a"], NOW).reason == "ImagePullBackOff"
-    assert degraded(None, (), [], NOW).holds is False
+    assert degraded(None, (item,), ["a"], [], NOW).reason == "ImagePullBackOff"
+    assert degraded(None, (), [], [], NOW).holds is False
+
+
+def test_a_silent_replica_is_named() -> None:
+    verdict = degraded(None, (), [], ["a", "b"], NOW)
+    assert (verdict.holds, verdict.reason) == (True, "ReplicaSilent")
+    assert verdict.message.startswith("pod a, pod b: it is ready and sends no heartbeats")
 
 
 def test_a_refusal_of_any_length_fits() -> None:

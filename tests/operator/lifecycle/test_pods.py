@@ -2,8 +2,15 @@
 
 from pando_operator.lifecycle.census import Census, census
 from pando_operator.lifecycle.departing import COST
-from pando_operator.lifecycle.pods import DELETION_COST, DRAIN, PodView, Standing, pod_view
-from tests.operator.lifecycle.planned import drained, pod, starting
+from pando_operator.lifecycle.pods import (
+    DELETION_COST,
+    DRAIN,
+    GHOST_S,
+    PodView,
+    Standing,
+    pod_view,
+)
+from tests.operator.lifecycle.planned import NOW, drained, pod, starting
 
 
 def test_a_census_counts_each_pod_once() -> None:
@@ -11,7 +18,9 @@ def test_a_census_counts_each_pod_once() -> None:
         *(pod("a"), starting("b"), drained("c"), pod("d", deleting=True)),
         *(pod("e", stalled=True), drained("f", stalled=True)),
     ]
-    assert census(pods) == Census(replicas=5, ready=1, starting=1, stalled=1, draining=3)
+    assert census(pods, NOW, 60.0) == Census(
+        replicas=5, ready=1, starting=1, stalled=1, draining=3, late=1
+    )
 
 
 def test_a_pod_is_read_as_the_api_server_has_it() -> None:
@@ -60,6 +69,26 @@ def test_a_pod_is_read_as_the_api_server_has_it() -> None:
     bare = pod_view({"metadata": {"name": "b"}}, requests=None)
     assert bare.standing is Standing.UNASSIGNED
     assert not bare.is_serving
+
+
+def test_a_ready_pod_of_a_dead_node_does_not_serve() -> None:
+    """Kubernetes has taken back Ready; nobody is left to take back ContainersReady."""
+    gone = pod("a", standing=Standing.UNREADY, heard=False, requests=None)
+    assert gone.is_lost
+    assert gone.is_useless
+    assert census([gone, pod("b")], NOW, 60.0).ready == 1
+    cut_off = pod("a", standing=Standing.UNREADY, heard=True)
+    assert cut_off.is_serving, "the node is cut off from the API server alone"
+    held = pod("a", standing=Standing.UNREADY, heard=False, requests=2)
+    assert not held.is_useless, "routers still have requests there"
+
+
+def test_a_deleted_pod_of_a_dead_node_counts_until_its_grace_is_over() -> None:
+    def ending(for_s: float) -> PodView:
+        return pod("a", deleting=True, grace_s=315, deleting_since=NOW - for_s)
+
+    assert census([ending(315)], NOW, 60.0).draining == 1
+    assert census([ending(315 + GHOST_S + 1)], NOW, 60.0).draining == 0
 
 
 def test_a_pod_is_outdated_where_its_template_has_other_labels_or_annotations() -> None:

@@ -45,8 +45,16 @@ BROKEN: list[tuple[str, dict[str, Any]]] = [
         scaling(schedules=[{**MORNINGS, "minReplicas": 0}]),
     ),
     ("spec.scaling.shadowPolicies[0].idleSeconds is required", shadow(minReplicas=0)),
+    (
+        "spec.scaling.shadowPolicies[0].schedules[].minReplicas must be at most",
+        shadow(schedules=[{**MORNINGS, "minReplicas": 4}]),
+    ),
     ("spec.scaling.idleSeconds has no effect", scaling(idleSeconds=60)),
     ("spec.scaling.shadowPolicies[0].idleSeconds has no effect", shadow(idleSeconds=60)),
+    (
+        "spec.scaling.schedules[].minReplicas must be at most scaling.maxReplicas",
+        scaling(schedules=[MORNINGS, {**MORNINGS, "minReplicas": 8}]),
+    ),
     ("spec.scaling.budget.replicaHours must pay for", scaling(budget={"replicaHours": 23})),
     (
         "spec.scaling.shadowPolicies[0].budget.replicaHours must pay for",

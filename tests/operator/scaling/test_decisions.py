@@ -6,6 +6,7 @@ import pytest
 
 from pando_fleet.records.queues import Queued
 from pando_operator.resource.policy import (
+    START_LIMIT_S,
     Behavior,
     PolicyType,
     RatePolicy,
@@ -14,11 +15,20 @@ from pando_operator.resource.policy import (
     SelectPolicy,
     Target,
 )
-from pando_operator.scaling import Direction, History, Limit, Snapshot, decide
+from pando_operator.scaling import Direction, History, Limit, Signals, Snapshot, decide
 from pando_operator.scaling.proposals.idle import IDLE
 from pando_operator.scaling.proposals.pressure import GROWTH
 from pando_operator.scaling.proposals.waits import QUEUE_WAIT
-from tests.operator.scaling.pool_model import AT_ONCE, CAPACITY, NOW, changed, load, pool, settled
+from tests.operator.scaling.pool_model import (
+    AT_ONCE,
+    CAPACITY,
+    NOBODY,
+    NOW,
+    changed,
+    load,
+    pool,
+    settled,
+)
 
 POLICY = ScalingPolicy(max_replicas=10)
 NO_GROWTH = Behavior(scale_up=ScaleUp(select_policy=SelectPolicy.DISABLED))
@@ -311,13 +321,81 @@ def test_a_pool_sleeps_after_idle_seconds_whatever_the_windows() -> None:
     assert asleep.reason == "no request for 60 s, idleSeconds 60: wants 0"
 
 
-def test_an_idle_pool_sleeps_though_no_replica_became_ready_but_not_while_one_is_silent() -> None:
+def test_an_idle_pool_does_not_sleep_while_its_first_replica_starts_up_to_a_limit() -> None:
     policy = changed(POLICY, min_replicas=0, idle_seconds=60)
     history = decide(pool(0.0), policy, NOW).history
-    never_ready = pool(coming=2, history=history)
-    one_silent = replace(pool(0.0, history=history), ready=2, current=2)
-    assert decide(never_ready, policy, NOW + 60).desired == 0
-    assert decide(one_silent, policy, NOW + 60).desired == 2
+    starting = decide(pool(coming=2, history=history), policy, NOW + 60)
+    assert starting.desired == 2
+    last_s = NOW + 60 + START_LIMIT_S
+    later = decide(pool(coming=2, history=starting.history), policy, last_s - 1)
+    assert later.desired == 2
+    given_up = decide(pool(coming=2, history=later.history), policy, last_s + 60)
+    assert given_up.desired == 0
+    assert f"no replica was ready in {START_LIMIT_S + 60} s" in given_up.reason
+
+
+def test_a_model_that_loads_for_longer_than_idle_seconds_comes_back_from_zero() -> None:
+    """A request every 14 minutes, whose client waits two minutes; a start takes ten."""
+    policy = changed(POLICY, min_replicas=0, idle_seconds=300)
+    history, began_s, size, served = History(capacity_tokens=CAPACITY), 0, 0, 0
+    for second in range(0, 12 * 840, 5):
+        is_ready = size == 1 and second - began_s >= 600
+        waits = second % 840 < 120 and not is_ready
+        runs = is_ready and second % 840 < 5
+        snapshot = Snapshot(
+            current=size,
+            ready=int(is_ready),
+            signals=Signals(
+                (load("r", 1_000 if runs else 0),) if is_ready else (),
+                Queued(1, 1_000 * (second % 840), 500) if waits else NOBODY,
+            ),
+            start_s=None,
+            history=history,
+        )
+        decision = decide(snapshot, policy, NOW + second)
+        history = decision.history
+        if decision.desired and not size:
+            began_s = second
+        size = decision.desired
+        served += runs
+    assert served == 6, "every other request finds it ready"
+
+
+def test_a_replica_that_was_silent_for_minutes_counts_as_full_and_stops_nothing_else() -> None:
+    policy = changed(POLICY, behavior=AT_ONCE)
+    briefly = replace(pool(0.1, 0.1, 0.1), ready=4, current=4)
+    assert decide(briefly, policy, NOW).desired == 4
+    decision = decide(replace(briefly, silent=1), policy, NOW)
+    assert (decision.desired, decision.signals_ok) == (2, True)
+    assert decision.reason.endswith("wants 1; 1 silent replica counts as full")
+    busy = replace(pool(1.0, 1.0), ready=3, current=3, silent=1)
+    assert decide(busy, policy, NOW).desired == 3, "it asks for no other, and is no room either"
+    sleepy = changed(policy, min_replicas=0, idle_seconds=60)
+    history = decide(pool(0.0), sleepy, NOW).history
+    asleep = replace(pool(0.0, history=history), ready=2, current=2, silent=1)
+    assert decide(asleep, sleepy, NOW + 60).desired == 0
+    alone = replace(pool(history=history), ready=1, current=1, silent=1)
+    assert decide(alone, sleepy, NOW + 60).desired == 0
+
+
+def test_the_rest_must_hold_the_demand_in_the_room_that_can_be_filled() -> None:
+    """Waves need four replicas of which a fifth of the memory can be filled."""
+    history = replace(History(capacity_tokens=CAPACITY), usable_share=0.2)
+    policy = changed(POLICY, behavior=AT_ONCE, window_seconds=30)
+    wave = decide(pool(*[0.14] * 4, history=history), policy, NOW)
+    assert wave.desired == 4
+    quiet = decide(pool(*[0.0] * 4, history=wave.history), policy, NOW + 15)
+    assert quiet.wanted < 4
+    assert (quiet.desired, quiet.limited_by) == (4, Limit.N_MINUS_1)
+
+
+def test_late_replicas_stop_no_growth() -> None:
+    policy = changed(POLICY, target=Target(queue_wait_seconds=2.0))
+    waiting = Queued(5, waited_ms=9_000, tokens=100)
+    on_its_way = pool(0.3, coming=1, queued=waiting)
+    assert decide(on_its_way, policy, NOW).desired == 2
+    decision = decide(replace(on_its_way, late=1), policy, NOW)
+    assert (decision.desired, decision.by) == (4, QUEUE_WAIT)
 
 
 def test_what_was_demanded_within_the_window_keeps_no_idle_pool_awake() -> None:

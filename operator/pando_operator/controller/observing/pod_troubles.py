@@ -28,10 +28,10 @@ class Trouble(NamedTuple):
 
 
 def pods_trouble(pods: Sequence[Object], now: float) -> Trouble | None:
-    """The most common trouble of the pods that are not being deleted; None if all run."""
+    """The most common trouble of the pods that are to run; None if all do."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for pod in pods:
-        if pod["metadata"].get("deletionTimestamp"):
+        if pod["metadata"].get("deletionTimestamp") or _has_ended(pod):
             continue
         trouble = next(_troubles(pod, now), None)
         if trouble is not None:
@@ -44,6 +44,18 @@ def pods_trouble(pods: Sequence[Object], now: float) -> Trouble | None:
     return Trouble(reason, f"pod {first}{more}")
 
 
+def keeps_from_starting(pod: Object) -> bool:
+    """Whether a pod has a trouble that is no part of a start. To wait for a node is a part."""
+    containers = _container_troubles(pod.get("status") or {})
+    return next(containers, None) is not None
+
+
+def _has_ended(pod: Object) -> bool:
+    """An evicted or failed pod stays as it ended until somebody deletes it; another one has
+    replaced it."""
+    return (pod.get("status") or {}).get("phase") in ("Failed", "Succeeded")
+
+
 def _troubles(pod: Object, now: float) -> Iterator[Trouble]:
     status = pod.get("status") or {}
     for one in status.get("conditions") or ():
@@ -51,6 +63,10 @@ def _troubles(pod: Object, now: float) -> Iterator[Trouble]:
             since = one.get("lastTransitionTime")
             if since and now - datetime.fromisoformat(since).timestamp() >= UNSCHEDULED_S:
                 yield Trouble("Unschedulable", one.get("message") or "no node accepts it")
+    yield from _container_troubles(status)
+
+
+def _container_troubles(status: Object) -> Iterator[Trouble]:
     for kind in ("initContainerStatuses", "containerStatuses"):
         for container in status.get(kind) or ():
             yield from _of_container(container)

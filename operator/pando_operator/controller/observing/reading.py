@@ -21,6 +21,7 @@ class Reading:
     marks: Sequence[Mark]
     requests: dict[str, int]  # by replica, for those with a fresh heartbeat or a lease
     stalled: Set[str]  # replicas that report it themselves
+    heard: Set[str]  # replicas with a fresh heartbeat
     signals: Signals
 
 
@@ -42,7 +43,8 @@ def reading_of(
     for replica, leases in leased.items():
         if leases:  # a silent replica may still run its requests
             requests[replica] = max(leases, requests.get(replica, 0))
-    return Reading(marks, requests, stalled, Signals.of(replicas, queued))
+    heard = {beat.replica for beat in fresh}
+    return Reading(marks, requests, stalled, heard, Signals.of(replicas, queued))
 
 
 class Reader:

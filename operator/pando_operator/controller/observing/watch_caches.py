@@ -104,8 +104,10 @@ class WatchCaches:
         return self._find(SERVICES, key)
 
     def pods(self, key: Key) -> list[Object]:
-        """A pool's pods, sorted by name."""
-        return [pod for _, pod in sorted(self._pods.get(key, {}).items())]
+        """A pool's pods, sorted by name. A pod that was taken from its ReplicaSet, such as for
+        debugging, is none of them: Kubernetes has replaced it."""
+        found = sorted(self._pods.get(key, {}).items())
+        return [pod for _, pod in found if _has_replica_set(pod)]
 
     def namesake(self, key: Key) -> Key | None:
         """An older pool of the same name, which therefore owns that name in Redis."""
@@ -144,22 +146,35 @@ class WatchCaches:
             self._wake(key)
 
     def _part_changed(self, old: Object | None, new: Object | None) -> None:
-        self._wake(_pool_of(new or old))
+        self._wake_each(_pool_of(old), _pool_of(new))
 
     def _pod_changed(self, old: Object | None, new: Object | None) -> None:
-        pool = _pool_of(new or old)
-        if new is not None:
-            self._pods[pool][key_of(new)] = new
-        elif old is not None:
-            self._pods[pool].pop(key_of(old), None)
-            if not self._pods[pool]:
-                del self._pods[pool]
-        self._wake(pool)
+        before, after = _pool_of(old), _pool_of(new)
+        if old is not None and before is not None and before != after:
+            self._pods[before].pop(key_of(old), None)
+            if not self._pods[before]:
+                del self._pods[before]
+        if new is not None and after is not None:
+            self._pods[after][key_of(new)] = new
+        self._wake_each(before, after)
+
+    def _wake_each(self, *pools: Key | None) -> None:
+        for pool in filter(None, dict.fromkeys(pools)):
+            self._wake(pool)
 
 
-def _pool_of(item: Object | None) -> Key:
-    assert item is not None
-    return Key(key_of(item).namespace, item["metadata"]["labels"][POOL_LABEL])
+def _pool_of(item: Object | None) -> Key | None:
+    """The pool that the object's label names; None without an object, or if somebody has taken the
+    label away and only the answer to a write of ours shows that yet."""
+    if item is None:
+        return None
+    pool = (item["metadata"].get("labels") or {}).get(POOL_LABEL)
+    return Key(key_of(item).namespace, pool) if pool else None
+
+
+def _has_replica_set(pod: Object) -> bool:
+    owners = pod["metadata"].get("ownerReferences") or ()
+    return any(one.get("controller") and one["kind"] == "ReplicaSet" for one in owners)
 
 
 def _spec_changed(old: Object, new: Object) -> bool:

@@ -93,6 +93,7 @@ class History:
     lows: tuple[Recommendation, ...] = ()
     events: tuple[ScaleEvent, ...] = ()
     last_busy_s: float | None = None
+    starting_since_s: float | None = None  # replicas exist since then, and none was ready
     panic_at_s: float | None = None  # when demand was last above the threshold
     panic_replicas: int = 0  # the largest size wanted in this panic
     usage: tuple[Usage, ...] = ()

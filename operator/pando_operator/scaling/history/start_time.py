@@ -3,9 +3,13 @@
 from collections.abc import Sequence
 from statistics import median
 
+from pando_operator.resource.policy import START_LIMIT_S
 from pando_operator.scaling.history.history import History
 
 STARTS_KEPT = 16
+
+LATE, LATE_LEAST_S = 2.0, 120.0
+"""A replica is late after so many learned start times, but not before so many seconds."""
 
 SAME_S = 1.0
 """Tolerance, since Kubernetes gives creation times in whole seconds."""
@@ -17,6 +21,11 @@ BELONGS_S = 600.0
 def learned_start_s(starts: tuple[float, ...]) -> float | None:
     """Their median, which one slow image pull does not change; None without any."""
     return median(starts) if starts else None
+
+
+def late_after_s(start_s: float | None) -> float:
+    """After how long a replica that is not ready is no longer expected to be ready soon."""
+    return START_LIMIT_S if start_s is None else max(LATE_LEAST_S, LATE * start_s)
 
 
 def with_start(starts: tuple[float, ...], seconds: float) -> tuple[float, ...]:

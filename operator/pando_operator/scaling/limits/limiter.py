@@ -31,6 +31,15 @@ class Limiter:
         if problem and self.replicas < self.view.current and not self._sleeps:
             self._becomes(self.view.current, Limit.SIGNALS, f"{problem}, so nothing shrinks")
 
+    def keep_the_silent(self) -> None:
+        """A replica of which nobody has heard for minutes counts as full, like a pod without
+        metrics in HPA v2: it holds its own place and asks for no other."""
+        silent, current = self.view.snapshot.silent, self.view.current
+        if silent and self.replicas < current and not self._sleeps:
+            words = "1 silent replica counts" if silent == 1 else f"{silent} silent replicas count"
+            replicas = min(current, self.replicas + silent)
+            self._becomes(replicas, Limit.SIGNALS, f"{words} as full")
+
     def keep_the_rest_under_target(self) -> None:
         """The highest demand of the stable window, waiting tokens included, must fit the rest.
 
@@ -114,6 +123,6 @@ def _fitting(view: View, demand: float) -> int:
     for capacity in sorted(beat.capacity_tokens for beat in view.beats):
         if demand <= room:
             break
-        room += view.policy.target.pressure * capacity
+        room += view.policy.target.pressure * view.history.usable_share * capacity
         count += 1
-    return min(count, view.current) if demand <= room else view.current
+    return min(count + view.snapshot.silent, view.current) if demand <= room else view.current

@@ -21,6 +21,8 @@ def to_zero(view: View) -> Proposal:
         return Proposal(IDLE, 0, f"asleep: no request for {view.policy.idle_seconds} s or longer")
     passed_s = view.now_s - (view.history.last_busy_s or 0.0)
     words = f"no request for {passed_s:.0f} s, idleSeconds {view.policy.idle_seconds}"
+    if (since_s := view.history.starting_since_s) is not None:
+        words += f", and no replica was ready in {view.now_s - since_s:.0f} s"
     return Proposal(IDLE, 0, f"{words}: wants 0")
 
 
