@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from pando_worker.cuda.ops import CudaOps
+from pando_worker.cuda.expert_product import expert_product
+from pando_worker.cuda.ops import CudaOps, choose_expert_linear
 from tests.worker.cuda import ops_cases
 from tests.worker.cuda.flashinfer_by_the_book import ByTheBook
 
@@ -13,7 +14,7 @@ CPU = torch.device("cpu")
 @pytest.fixture
 def ops() -> CudaOps:
     torch.manual_seed(0)
-    return CudaOps(ByTheBook())
+    return CudaOps(library=ByTheBook())
 
 
 def test_norms_equal_torch(ops: CudaOps) -> None:
@@ -28,3 +29,20 @@ def test_activations_equal_torch(ops: CudaOps) -> None:
 @pytest.mark.parametrize("dim", [64, 128, 96])
 def test_rotation_equals_torch(ops: CudaOps, heads: int, dim: int) -> None:
     ops_cases.check_rotation(ops, CPU, heads, dim)
+
+
+@pytest.mark.parametrize(
+    ("capability", "dtype", "in_torch"),
+    [
+        ((8, 0), torch.bfloat16, False),  # A100
+        ((8, 9), torch.bfloat16, False),  # L40S
+        ((9, 0), torch.bfloat16, True),  # H100
+        ((9, 0), torch.float16, False),
+        ((10, 0), torch.bfloat16, True),  # B200
+        ((12, 0), torch.bfloat16, False),  # RTX 5090
+    ],
+)
+def test_experts_use_grouped_mm_only_where_it_does_not_wait_for_the_device(
+    capability: tuple[int, int], dtype: torch.dtype, in_torch: bool
+) -> None:
+    assert (choose_expert_linear(capability, dtype) is not expert_product) == in_torch

@@ -17,7 +17,7 @@ from pando_worker.attention.flashinfer_graphs import FlashinferGraphs
 from pando_worker.attention.kv_pool import TokenToKVPool, windowed_layers
 from pando_worker.attention.torch_backend import TorchAttention
 from pando_worker.batch import ForwardBatch
-from pando_worker.cuda.ops import CudaOps
+from pando_worker.cuda.ops import CudaOps, choose_expert_linear
 from pando_worker.models.config import read_config
 from pando_worker.models.layers.causal_lm import CausalLM
 from pando_worker.models.loading.dummy import fill_at_random
@@ -71,6 +71,7 @@ class Way:
         return self.model.logits(hidden)
 
 
+@pytest.mark.usefixtures("products_of_bfloat16")
 @pytest.mark.parametrize(
     ("name", "releases"),
     [
@@ -90,7 +91,8 @@ def test_a_whole_model_gives_what_torch_gives(name: str, releases: bool, tmp_pat
         # Use all experts, as rounding to bfloat16 would decide between two that are nearly equal.
         fields["num_experts_per_tok"] = fields["num_local_experts"]
     Reference(tmp_path, config_type=case.config_type, **fields)
-    plain, fused = Way(tmp_path, TorchOps()), Way(tmp_path, CudaOps(LIBRARY), releases)
+    ops = CudaOps(choose_expert_linear((8, 0), torch.bfloat16), LIBRARY)  # as on an A100
+    plain, fused = Way(tmp_path, TorchOps()), Way(tmp_path, ops, releases)
     expected_by = TorchAttention(plain.pool)
     attention = FlashinferAttention(
         fused.pool, PAGE_SIZE, torch.bfloat16, 256, cast(Library, LIBRARY)

@@ -61,6 +61,9 @@ class CpuOps:
     def add_lora(self, y: Tensor, x: Tensor, site: LoraSite, step: LoraTokens) -> None:
         self._plain.add_lora(y, x, site, step)
 
+    def expert_linear(self, x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
+        return self._plain.expert_linear(x, weight, ends)
+
     def grouped_linear(self, x: Tensor, weight: Groups, bias: Tensor | None = None) -> Tensor:
         """Also quantizes x, to bytes with one scale per 32 inputs."""
         x = x if x.stride(-1) == 1 else x.contiguous()

@@ -1,5 +1,6 @@
 """`CudaOps`: a model's operations, on flashinfer's fused kernels where they exist."""
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -11,19 +12,40 @@ from pando_worker.models.ops import Angles, TorchOps, cos_sin
 
 # The rotary dimensions that flashinfer's kernel supports.
 ROTARY_DIMS = (64, 128, 256, 512)
+# Major compute capabilities for which `grouped_mm` is one kernel, in bfloat16 (torch 2.13,
+# `_grouped_mm_cuda`): Hopper and the data centre's Blackwell. Elsewhere it waits for the device.
+GROUPED_MM_CAPABILITIES = (9, 10)
+
+ExpertLinear = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def choose_expert_linear(capability: tuple[int, int], dtype: torch.dtype) -> ExpertLinear:
+    """`Ops.expert_linear` for a GPU that never waits for it.
+
+    Args:
+        capability: the GPU's, major and minor
+        dtype: bfloat16 or float16
+    """
+    if dtype == torch.bfloat16 and capability[0] in GROUPED_MM_CAPABILITIES:
+        return TorchOps().expert_linear
+    # Importing Triton takes time that only models with experts need to spend.
+    product: ExpertLinear = import_module("pando_worker.cuda.expert_product").expert_product
+    return product
 
 
 class CudaOps(TorchOps):
     """`Ops` for bfloat16 and float16 on CUDA; torch computes what flashinfer has no kernel for.
 
     Args:
+        expert_linear: for models with experts; by default torch's
         library: flashinfer; tests pass an equivalent
 
     Raises:
         FlashinferUnavailable
     """
 
-    def __init__(self, library: Any = None) -> None:
+    def __init__(self, expert_linear: ExpertLinear | None = None, library: Any = None) -> None:
+        self._expert_linear = expert_linear or super().expert_linear
         if library is None:
             try:
                 library = import_module("flashinfer")
@@ -37,6 +59,9 @@ class CudaOps(TorchOps):
         self._gelu_tanh_and_mul = library.gelu_tanh_and_mul
         self._rope = library.apply_rope_with_cos_sin_cache
         self._rope_inplace = library.apply_rope_with_cos_sin_cache_inplace
+
+    def expert_linear(self, x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
+        return self._expert_linear(x, weight, ends)
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float, offset: bool = False) -> Tensor:
         if offset:

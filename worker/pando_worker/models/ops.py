@@ -24,6 +24,16 @@ class Ops(Protocol):
         """Like `linear` for [num_tokens, in], with a weight of grouped integers."""
         ...
 
+    def expert_linear(self, x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
+        """Each row of x by its expert's weight: [rows, in] to [rows, out].
+
+        Args:
+            x: sorted by expert
+            weight: [experts, out, in]
+            ends: int32 [experts], the end of each expert's rows
+        """
+        ...
+
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float, offset: bool = False) -> Tensor:
         """Normalise the last dimension, times weight; with `offset`, times 1 + weight in
         float32."""
@@ -78,6 +88,7 @@ class ChosenOps:
     def use(self, ops: Ops) -> None:
         self.linear = ops.linear
         self.grouped_linear = ops.grouped_linear
+        self.expert_linear = ops.expert_linear
         self.rms_norm = ops.rms_norm
         self.add_rms_norm = ops.add_rms_norm
         self.gated = ops.gated
@@ -105,6 +116,9 @@ class TorchOps:
     def grouped_linear(self, x: Tensor, weight: Groups, bias: Tensor | None = None) -> Tensor:
         """Decodes the whole weight each time, which is slow: for trials and tests."""
         return self.linear(x, weight.decoded().to(x.dtype), bias)
+
+    def expert_linear(self, x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
+        return functional.grouped_mm(x, weight.mT, offs=ends)
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float, offset: bool = False) -> Tensor:
         if offset:

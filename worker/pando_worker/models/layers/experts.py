@@ -2,10 +2,10 @@
 of many feed-forward layers and sums their outputs.
 
 A step sorts its tokens by expert; each projection of all experts is then one grouped matrix product
-(`torch.nn.functional.grouped_mm`). On CUDA in bfloat16 this is one kernel that needs no token
-counts on the host, so a CUDA graph can capture it; other types use a loop that does need them. On
-the CPU it is a loop in C++. Measured on one core with 8 to 128 experts, it is as fast as a Python
-loop with dozens of tokens per expert, and up to 4 times faster for small layers.
+(`Ops.expert_linear`). On a GPU this is one kernel that needs no token counts on the host, so a CUDA
+graph can capture it. On the CPU it is torch's loop in C++. Measured on one core with 8 to 128
+experts, it is as fast as a Python loop with dozens of tokens per expert, and up to 4 times faster
+for small layers.
 """
 
 from collections.abc import Callable, Iterator
@@ -98,11 +98,17 @@ class MixtureOfExperts(nn.Module):
         logits = functional.linear(x, self.router, self.router_bias)
         weights, ids = choose(logits, self._chosen, normalised=self._normalised)
         routes = sort_by_expert(ids, len(self.router))
-        gate_up = _grouped_linear(x[routes.tokens], self.gate_up, self.gate_up_bias, routes)
+        gate_up = self._product(x[routes.tokens], self.gate_up, self.gate_up_bias, routes)
         bias = self.down_bias if self._group.rank == 0 else None  # added once, by rank 0
         activation = self._activation or self._ops.gated
-        outputs = _grouped_linear(activation(gate_up), self.down, bias, routes)
+        outputs = self._product(activation(gate_up), self.down, bias, routes)
         return self._group.all_reduce(add_up(outputs, weights, routes))
+
+    def _product(self, x: Tensor, weight: Tensor, bias: Tensor | None, routes: Routes) -> Tensor:
+        """[rows, in] to [rows, out], each row with its expert's weight; weights [experts, out,
+        in]."""
+        out = self._ops.expert_linear(x, weight, routes.ends)
+        return out if bias is None else out.add_(bias[routes.experts])
 
     def fills(self) -> Iterator[Fill]:
         return self._tensors.fills(self)
@@ -144,9 +150,3 @@ def add_up(outputs: Tensor, weights: Tensor, routes: Routes) -> Tensor:
     in_order[routes.rows] = outputs
     spread = in_order.view(*weights.shape, -1)
     return torch.bmm(weights[:, None].to(spread.dtype), spread)[:, 0]
-
-
-def _grouped_linear(x: Tensor, weight: Tensor, bias: Tensor | None, routes: Routes) -> Tensor:
-    """[rows, in] to [rows, out], each row with its expert's weight; weights [experts, out, in]."""
-    out = functional.grouped_mm(x, weight.mT, offs=routes.ends)
-    return out if bias is None else out.add_(bias[routes.experts])

@@ -9,7 +9,7 @@ from pando_worker.attention.flashinfer_backend import FlashinferAttention
 from pando_worker.attention.flashinfer_calls import FlashinferUnavailable
 from pando_worker.attention.flashinfer_graphs import FlashinferGraphs
 from pando_worker.cuda.nucleus import RadixNucleus
-from pando_worker.cuda.ops import CudaOps
+from pando_worker.cuda.ops import CudaOps, ExpertLinear, choose_expert_linear
 from pando_worker.models.errors import UnsupportedModel
 from pando_worker.models.layers.causal_lm import CausalLM
 from pando_worker.models.layers.experts import MixtureOfExperts
@@ -40,7 +40,7 @@ def choose_attention(
         attention = FlashinferAttention(
             loaded.kv_pool, settings.page_size, loaded.dtype, most_tokens
         )
-        loaded.ops.use(CudaOps())
+        loaded.ops.use(CudaOps(_expert_linear(loaded)))
     except FlashinferUnavailable as reason:
         if settings.attention_backend == "flashinfer":
             raise UnsupportedModel(f"attention_backend is 'flashinfer', but {reason}") from reason
@@ -94,10 +94,14 @@ def _window_padding_page(loaded: LoadedModel, page_size: int) -> int | None:
     return pool.window_slots // page_size if pool.windowed else None
 
 
+def _expert_linear(loaded: LoadedModel) -> ExpertLinear | None:
+    """For a model with experts."""
+    if not any(isinstance(module, MixtureOfExperts) for module in loaded.model.modules()):
+        return None
+    return choose_expert_linear(torch.cuda.get_device_capability(loaded.device), loaded.dtype)
+
+
 def _not_capturable(loaded: LoadedModel) -> str | None:
     if not isinstance(loaded.model, CausalLM):
         return "a model that runs through transformers may wait for the device in its layers"
-    has_experts = any(isinstance(module, MixtureOfExperts) for module in loaded.model.modules())
-    if has_experts and loaded.dtype != torch.bfloat16:
-        return f"experts in {loaded.dtype} wait for the device"
     return None
