@@ -7,6 +7,7 @@ Read in this order:
     plan.py       plans the runs
     runs.py       runs all of them, each in a process
     work.py       one run
+    output.py     the folder of their files
     progress.py   progress bars on standard error
     calibrate.py  measures a running worker
 

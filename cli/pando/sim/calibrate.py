@@ -111,6 +111,10 @@ def command(
     of chosen lengths, new and cached, one at a time and several at once. `pando sim` reads the
     file as its cost model. An API key is read from OPENAI_API_KEY.
     """
+    if not re.match(r"https?://[^/]", url):
+        raise click.UsageError(
+            f"URL is {redact(url)!r}: it must be a worker's, such as http://127.0.0.1:30000"
+        )
     console = Console(stderr=True)
     try:
         calibration = _measure(Options(url=url, **options), console)  # type: ignore[arg-type]

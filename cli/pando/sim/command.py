@@ -1,6 +1,7 @@
 """The command `pando sim`, with its subcommands `compare` and `calibrate`."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pando.sim.plan import SimPlan
     from pando_sim.report import About, Digest
 
+REPORT = "report.html"
 LEAST_WIDTH = 110  # characters per line when the output is not a terminal
 
 _COMPARE = """Compare all policies, Pando's own and those of other routers, on one trace.
@@ -98,38 +100,55 @@ def run(settings: SimSettings, log: LogSettings) -> int:
 
 
 def _run(settings: SimSettings, log: LogSettings, signals: EndSignals) -> int:
-    from pando.sim.plan import SimPlanError, jobs, make_plan
-    from pando.sim.progress import bars
-    from pando.sim.runs import Interrupted, RunError, run_all
+    from pando.sim.output import OutputError, filled_at_the_end
+    from pando.sim.plan import SimPlanError, make_plan
+    from pando.sim.runs import Interrupted, RunError
 
     try:
         plan = make_plan(settings)
-        settings.output.mkdir(parents=True, exist_ok=True)
+        about = _about(settings, plan)
+        with filled_at_the_end(settings.output) as folder:
+            digests = _simulate(settings, log, plan, folder, signals)
+            _write(folder, about, digests)
     except SimPlanError as error:
         raise SettingsError(str(error)) from None
-    except OSError as error:
-        raise SettingsError(f"--output {settings.output}: {error.strerror}") from None
-    names = [task.name for task in plan.tasks]
-    try:
-        with bars(names, plan.extent.requests) as shown:
-            digests = run_all(plan.tasks, jobs(settings), signals, shown, partial(configure, log))
+    except OutputError as error:
+        raise SettingsError(f"--output {error}") from None
     except Interrupted:
         return 130
     except RunError as error:
         click.echo(f"pando sim: {error}", err=True)
         return 1
-    _write(settings, plan, digests)
+    except OSError as error:
+        click.echo(f"pando sim: cannot write to {settings.output}: {error.strerror}", err=True)
+        return 1
+    _show(about, digests, plan, settings.output / REPORT)
     return 0
 
 
-def _write(settings: SimSettings, plan: "SimPlan", digests: "list[Digest]") -> None:
-    from pando_sim.report import comparison_table, write_results
+def _simulate(
+    settings: SimSettings, log: LogSettings, plan: "SimPlan", folder: Path, signals: EndSignals
+) -> "list[Digest]":
+    from pando.sim.plan import jobs
+    from pando.sim.progress import bars
+    from pando.sim.runs import run_all
+
+    tasks = [replace(task, csv=folder if settings.csv else None) for task in plan.tasks]
+    with bars([task.name for task in tasks], plan.extent.requests) as shown:
+        return run_all(tasks, jobs(settings), signals, shown, partial(configure, log))
+
+
+def _write(folder: Path, about: "About", digests: "list[Digest]") -> None:
+    from pando_sim.report import write_results
     from pando_sim.report.page.page import write_page
 
-    about = _about(settings, plan)
-    write_results(settings.output / "results.json", about, digests)
-    page = settings.output / "report.html"
-    write_page(page, about, digests)
+    write_results(folder / "results.json", about, digests)
+    write_page(folder / REPORT, about, digests)
+
+
+def _show(about: "About", digests: "list[Digest]", plan: "SimPlan", page: Path) -> None:
+    from pando_sim.report import comparison_table
+
     console = Console()
     if not console.is_terminal:
         console = Console(width=LEAST_WIDTH)

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
+from multiprocessing.resource_tracker import ensure_running
 
 from pando.sim.plan import Task
 from pando.sim.work import Failed, Message, Progress, work
@@ -75,7 +76,14 @@ def _start(number: int, task: Task, configure_logs: Callable[[], None]) -> _Job:
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=work, args=(task, sender, configure_logs), name=task.name)
-    process.start()
+    # A terminal's Ctrl-C reaches the process until it has a group of its own. So the process begins
+    # with the signal blocked, until `work` ignores it. Starting the tracker would unblock it.
+    ensure_running()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     sender.close()  # so that the receiver sees the end when the process has ended
     return _Job(number, process, receiver)
 

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 from pando.sim.faults import parse_fault
 from pando.sim.plan import Task
@@ -57,6 +58,10 @@ def work(
     try:
         result = asyncio.run(run(task, lambda ended, at_s: sender.send(Progress(ended, at_s))))
     except BrokenPipeError:  # the parent has gone
+        sys.exit(1)
+    except OSError as error:  # such as a full disk
+        where = f": {Path(error.filename).name}" if error.filename else ""
+        sender.send(Failed(f"{error.strerror or error}{where}"))
         sys.exit(1)
     except Exception as error:
         logger.debug("run %s", task.name, exc_info=True)

@@ -233,8 +233,14 @@ async def load_configuration(kubeconfig: str = "") -> Configuration:
     """The API server's address and our credentials: from the file given, else the pod's service
     account, else KUBECONFIG or ~/.kube/config. Raises KubeError if none can be read."""
     configuration = Configuration()
+    from_pod = not kubeconfig and _in_cluster()
+    if not from_pod and (missing := _missing_files(kubeconfig)):
+        raise KubeError(
+            f"no cluster is configured: there is no kubeconfig file {missing}; the variable"
+            " KUBECONFIG names another"
+        )
     try:
-        if not kubeconfig and _in_cluster():
+        if from_pod:
             kube_config.load_incluster_config(client_configuration=configuration)
         else:
             await kube_config.load_kube_config(
@@ -244,4 +250,16 @@ async def load_configuration(kubeconfig: str = "") -> Configuration:
             )
     except (kube_config.ConfigException, OSError) as error:
         raise KubeError(f"no cluster is configured: {error}") from error
+    except Exception as error:  # the client's own of a file that is not YAML, or of other content
+        what = " ".join(str(error).split())
+        raise KubeError(
+            f"no cluster is configured: the kubeconfig file is broken: {what}"
+        ) from error
     return configuration
+
+
+def _missing_files(kubeconfig: str) -> str:
+    """The kubeconfig files that were looked for, if none of them exists."""
+    files = kubeconfig or kube_config.KUBE_CONFIG_DEFAULT_LOCATION
+    paths = [Path(file).expanduser() for file in files.split(os.pathsep) if file]
+    return "" if any(path.exists() for path in paths) else os.pathsep.join(map(str, paths))

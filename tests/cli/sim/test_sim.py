@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -27,11 +28,22 @@ AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 Capture = pytest.CaptureFixture[str]
 
 
-def start(output: Path, *arguments: str) -> "subprocess.Popen[str]":
+def start(
+    output: Path, *arguments: str, before: Callable[[], None] | None = None
+) -> "subprocess.Popen[str]":
+    """A command in a process group of its own, as a shell starts it."""
     words = [sys.executable, "-m", "pando", "sim", *arguments, "--output", str(output)]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PANDO_SIM_")}
+    if before:  # what limits the files that it writes would cut Python's own, too
+        environment["PYTHONDONTWRITEBYTECODE"] = "1"
     return subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        words,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        start_new_session=True,
+        preexec_fn=before,
     )
 
 
@@ -205,6 +217,43 @@ def test_a_wrong_manifest_is_refused_as_the_operator_does(capsys: Capture, tmp_p
     assert "cannot be read" in refused(capsys, TRACE, "--pool", str(tmp_path / "none.yaml"))
 
 
+def disk_of(bytes_a_file: int) -> Callable[[], None]:
+    """For a process that may write no larger file."""
+    limit = (bytes_a_file, bytes_a_file)
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+
+
+@pytest.mark.parametrize("bytes_a_file", [100, 6000], ids=["a run's file", "the report"])
+def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path, bytes_a_file: int) -> None:
+    output = tmp_path / "new" / "output"
+    process = start(output, TRACE, "--take", "5", before=disk_of(bytes_a_file))
+    _, err = process.communicate()
+    assert process.returncode == 1
+    (line,) = err.splitlines()
+    assert line.startswith("pando sim: ") and "File too large" in line
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_failed_run_leaves_an_earlier_ones_files(tmp_path: Path) -> None:
+    (tmp_path / "report.html").write_text("earlier")
+    process = start(tmp_path, TRACE, "--take", "5", before=disk_of(6000))
+    assert process.wait() == 1
+    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
+    assert (tmp_path / "report.html").read_text() == "earlier"
+
+
+@pytest.mark.parametrize("children", [1, 2, 3])
+def test_ctrl_c_in_a_terminal_ends_it_without_a_word(tmp_path: Path, children: int) -> None:
+    process = start(tmp_path / "output", "compare", TRACE)
+    parent = psutil.Process(process.pid)
+    until(lambda: len(parent.children()) >= children, "runs are being started")
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate()
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert not list(tmp_path.iterdir())
+
+
 def test_unknown_names_are_refused_with_those_there_are(capsys: Capture) -> None:
     said = refused(capsys, TRACE, "--policy", "cash_aware")
     assert "is 'cash_aware'" in said
@@ -212,6 +261,15 @@ def test_unknown_names_are_refused_with_those_there_are(capsys: Capture) -> None
     assert "h100-llama-3.1-8b-fp8" in refused(capsys, TRACE, "--cost-model", "h1000")
     assert "die:NAME@AT" in refused(capsys, TRACE, "--fault", "die@soon")
     assert "no replica 'nobody'" in refused(capsys, TRACE, "--fault", "die:nobody@1")
+
+
+@pytest.mark.parametrize("url", ["foo", "localhost:30000", "http://", "ftp://a"])
+def test_calibrate_asks_for_a_url(capsys: Capture, url: str) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["sim", "calibrate", url])
+    assert end.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"pando sim calibrate: URL is {url!r}: ") and "http://" in line
 
 
 def test_settings_that_contradict_each_other_are_refused(capsys: Capture) -> None:
