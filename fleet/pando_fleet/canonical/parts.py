@@ -17,8 +17,8 @@ from pando_fleet.canonical.marks import (
 from pando_fleet.images.in_prefix import PrefixImage
 
 _TEXTS = frozenset(["text", "input_text", "output_text", "summary_text", "reasoning_text"])
-# Parts that consist of text, which are encoded as JSON. All others but images (audio, video,
-# files) are encoded as a digest of their JSON, whatever their size.
+# Parts that consist of text, which are encoded as JSON. All others but images and videos
+# (audio, files) are encoded as a digest of their JSON, whatever their size.
 _WORDS = frozenset(["refusal", "thinking", "redacted_thinking", "tool_use", "server_tool_use"])
 _RESULT = "tool_result"  # Anthropic's, which has contents of its own
 

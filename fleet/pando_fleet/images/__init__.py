@@ -1,8 +1,11 @@
-"""Images in prompts, as far as placement needs them: which one, how large, how many tokens.
+"""Images and videos in prompts, as far as placement needs them: which one, how large, how many
+tokens.
 
 Read in this order:
     data_url.py   the bytes in a `data:` URL, however it is spelled
     size.py       width and height from a file's header
+    film.py       what a video's header says
+    film_rule.py  a model's rule from that to tokens
     rule.py       a model's rule from width and height to tokens, which workers report
     in_prefix.py  an image's place among a prompt's canonical bytes
 

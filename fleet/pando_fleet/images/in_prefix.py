@@ -9,6 +9,7 @@ would have (`with_room`). Then 2,000 tokens of an image weigh as much as 2,000 t
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from pando_fleet.images.film import Film
 from pando_fleet.images.rule import ImageRule
 from pando_fleet.images.size import Size
 
@@ -26,21 +27,30 @@ ROOM = b"\xc0"
 
 
 class PrefixImage(NamedTuple):
+    """An image, or a video."""
+
     end: int  # the place after its digest, in the canonical bytes
     size: Size | None  # None if unknown
     is_low: bool = False  # the client wants little `detail`
     tokens: int = 0  # estimated; 0 before `counted`
     pieces: int = 0  # that make the bytes up to `end`: the next image's end is counted from there
+    film: Film | None = None  # of a video
 
 
 def counted(images: Sequence[PrefixImage], rule: ImageRule) -> tuple[PrefixImage, ...]:
     """The images with their tokens."""
     found, left = [], MOST_TOKENS
     for image in images:
-        tokens = min(left, rule.tokens_of(image.size, is_low=image.is_low))
+        tokens = min(left, _tokens(image, rule))
         left -= tokens
         found.append(image._replace(tokens=tokens))
     return tuple(found)
+
+
+def _tokens(image: PrefixImage, rule: ImageRule) -> int:
+    if image.film is not None:
+        return rule.films.tokens_of(image.film) if rule.films else 0
+    return rule.tokens_of(image.size, is_low=image.is_low)
 
 
 def with_room(data: bytes, images: Sequence[PrefixImage]) -> bytes:

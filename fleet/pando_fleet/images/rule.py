@@ -23,6 +23,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from pando_fleet.images.film_rule import FilmRule
 from pando_fleet.images.size import Size
 
 Count = Annotated[int, Meta(ge=0, le=2**31)]
@@ -50,6 +51,7 @@ class ImageRule:
         min_tiles, max_tiles: bounds of their number (tiles); of canvas only the upper one, in
             whose area a larger image is scaled down; 0: any number
         canvases: heights and widths in pixels (canvas)
+        films: of the model's videos; None if it sees none
     """
 
     kind: str
@@ -64,6 +66,7 @@ class ImageRule:
     min_tiles: Tiles = 0
     max_tiles: Tiles = 0
     canvases: tuple[tuple[Count, Count], ...] = ()
+    films: FilmRule | None = None
 
     def tokens_of(self, size: Size | None, *, is_low: bool = False) -> int:
         """Estimated tokens of an image of this size, and with `detail` low; 0 if this version does

@@ -22,12 +22,18 @@ class Hit(StrEnum):
 
 
 def images(images: Sequence[PrefixImage]) -> list[str]:
-    """Each image of a prompt in words, such as "image, 576 tokens (640 x 480 pixels)"."""
+    """Each image and video of a prompt in words, such as "image, 576 tokens (640 x 480 pixels)"."""
     return [
-        f"image, {image.tokens or 'unknown'} tokens"
-        + (f" ({image.size.width} x {image.size.height} pixels)" if image.size else "")
+        f"{'video' if image.film else 'image'}, {image.tokens or 'unknown'} tokens{_seen(image)}"
         for image in images
     ]
+
+
+def _seen(image: PrefixImage) -> str:
+    if image.film is not None:
+        width, height = image.film.size
+        return f" ({width} x {height} pixels, {image.film.seconds:.1f} s)"
+    return f" ({image.size.width} x {image.size.height} pixels)" if image.size else ""
 
 
 def choice(candidates: Sequence[Candidate]) -> str:

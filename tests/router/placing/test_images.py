@@ -1,17 +1,20 @@
 """Requests with images: placed by the images' tokens and digests, and their bytes kept nowhere."""
 
 import base64
+import dataclasses
 import json
 from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
+from pando_fleet.images.film_rule import FilmRule
 from pando_fleet.images.rule import ImageRule
 from pando_fleet.placement.prefix import CHUNK_BYTES
 from pando_router.endpoints import ENDPOINTS
 from tests.router.tenants.tenants_world import bearer, guarded, key_file
 from tests.router.world import Answer, Replica, RouterClient, cached, serving, until
+from tests.worker.vision.films import film
 from tests.worker.vision.photographs import data_url, path
 
 CAT, COFFEE = (data_url(path(name).read_bytes()) for name in ("chelsea.png", "coffee.png"))
@@ -54,6 +57,34 @@ async def test_tokens_come_from_the_rule_in_the_heartbeat_and_the_size_in_the_he
         assert both["images"][2].startswith("image, 999 tokens")  # of 1024 x 768 pixels
         none = await explained(router, asking())
         assert none["images"] == []
+
+
+async def test_a_videos_tokens_come_from_its_header(valkey_url: str) -> None:
+    films = FilmRule(
+        bounds="each",
+        fps=2.0,
+        min_frames=4,
+        max_frames=768,
+        group=2,
+        cell=28,
+        min_pixels=784,
+        max_pixels=784_000,
+    )
+    rule = dataclasses.replace(GRID, films=films)
+    async with Replica(valkey_url, "a", **RATES, image_rule=rule), serving(valkey_url) as router:
+        await router.ready("a")
+
+        def showing(url: str) -> dict[str, Any]:
+            part = {"type": "video_url", "video_url": {"url": url}}
+            return {"model": "m", "messages": [{"role": "user", "content": [part]}]}
+
+        url = data_url(film(frames=40, size=(112, 84)), "video/mp4")
+        found = await explained(router, showing(url))
+        # 5 s are 10 pictures, 5 frames of 4 x 3 cells of 28 pixels.
+        assert found["images"] == ["video, 60 tokens (112 x 84 pixels, 5.0 s)"]
+        elsewhere = await explained(router, showing("https://example.com/a.mp4"))
+        # Ten seconds of 1280 x 720 pixels: 10 frames of 36 x 21.
+        assert elsewhere["images"] == ["video, 7560 tokens (1280 x 720 pixels, 10.0 s)"]
 
 
 async def test_a_worker_of_the_release_before_has_todays_estimate(valkey_url: str) -> None:

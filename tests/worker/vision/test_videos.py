@@ -6,13 +6,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
+import msgspec
 import numpy as np
 import pytest
 
+from pando_fleet.images.film import Film, film_of
+from pando_fleet.images.film_rule import FilmRule
+from pando_fleet.images.size import Size
 from pando_worker.models.text_part import VideoForm
 from pando_worker.vision.errors import ImageError
-from pando_worker.vision.video_files import Frame, Video
+from pando_worker.vision.video_files import Frame, Video, reading
 from pando_worker.vision.videos import VideoProcessor, read_fields
+from tests.worker.vision.asked_films import LIMITS
+from tests.worker.vision.films import film
 from tests.worker.vision.qwen import VIDEO, tokenizer_with
 from tests.worker.vision.record_videos import COUNTS, FIELDS, FILE, RATES, SHOTS, shot
 
@@ -89,6 +95,40 @@ def test_frames_are_sampled_as_transformers_does(
     for count in COUNTS:
         for rate in RATES:
             assert ours.sample(count, rate) == recorded[f"{times} {count} {rate}"].tolist()
+
+
+@pytest.mark.parametrize("times", ["order", "seconds", "text"])
+@pytest.mark.parametrize("number", range(len(SHOTS)))
+def test_its_rule_counts_the_tokens_that_it_makes(
+    tmp_path: Path, times: Times, number: int
+) -> None:
+    """As routers do. A time in words may have some tokens more or less than a usual one."""
+    ours = processor(tmp_path, times, **{**FIELDS, **SHOTS[number][4]})
+    count, rate, *_ = SHOTS[number]
+    height, width, _ = shot(number)[0].shape
+    rule = msgspec.json.decode(msgspec.json.encode(ours.rule), type=FilmRule)
+    frames = ours.process(video(number), 14)
+    expected = sum(len(frame.token_ids) for frame in frames)
+    found = rule.tokens_of(Film(Size(width, height), count / rate, count))
+    assert abs(found - expected) <= (2 * len(frames) if times == "text" else 0)
+
+
+@pytest.mark.parametrize(("form", "codec"), [("mp4", "libx264"), ("webm", "libvpx")])
+@pytest.mark.parametrize("times", ["seconds", "text"])
+def test_a_files_header_suffices_to_count_its_tokens(
+    tmp_path: Path, times: Times, form: str, codec: str
+) -> None:
+    """Within a frame, since headers round a video's length."""
+    ours = processor(tmp_path, times, **FIELDS)
+    for count, rate, size in ((24, 8, (64, 48)), (50, 25, (48, 72)), (90, 10, (160, 120))):
+        data = film(frames=count, rate=rate, size=size, form=form, codec=codec)
+        with reading(data, LIMITS, lambda: False) as found:
+            frames = ours.process(found, 100)
+        header = film_of(lambda start, end, data=data: data[start:end])  # type: ignore[misc]
+        assert header is not None
+        each = max(len(frame.token_ids) for frame in frames)
+        expected = sum(len(frame.token_ids) for frame in frames)
+        assert abs(ours.rule.tokens_of(header) - expected) <= each + 2 * len(frames)
 
 
 def test_the_digest_has_the_time_where_positions_have_it(tmp_path: Path) -> None:

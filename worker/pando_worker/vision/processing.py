@@ -12,7 +12,7 @@ import signal
 import sys
 from collections.abc import MutableSequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -172,7 +172,12 @@ def _video_processor(model_dir: Path, form: VideoForm, tokenizer: Any) -> VideoP
 def known() -> Known:
     """Runs in a process once `load` has."""
     assert _processor is not None
-    return Known(_processor.place, _videos.place if _videos else None, _processor.rule)
+    rule = _processor.rule
+    if _videos is None:
+        return Known(_processor.place, None, rule)
+    if rule is not None:
+        rule = replace(rule, films=_videos.rule)
+    return Known(_processor.place, _videos.place, rule)
 
 
 def read_and_process(

@@ -15,6 +15,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from pando_fleet.images.film_rule import FilmRule
+from pando_fleet.images.size import Size
 from pando_worker.models.text_part import VideoForm
 from pando_worker.vision.errors import ImageError
 from pando_worker.vision.processed import Array, Place, Processed, digest_of
@@ -97,11 +99,13 @@ class VideoProcessor:
     """
     Attributes:
         place: of a video in a prompt
+        rule: which pictures it takes, and how many tokens they make
     """
 
     def __init__(self, form: VideoForm, fields: VideoFields, tokenizer: Any) -> None:
         self._form, self._fields, self._tokenizer = form, fields, tokenizer
         self.place = Place(tokenizer.convert_ids_to_tokens(form.token), form.token, "", "")
+        self.rule = _rule(form, fields, tokenizer)
         self._start, self._end = tokenizer.convert_tokens_to_ids(
             ["<|vision_start|>", "<|vision_end|>"]
         )
@@ -113,17 +117,12 @@ class VideoProcessor:
             count: of the video's frames, at least 2
             rate: frames a second
         """
-        fields, fps = self._fields, self._fields.fps or _FPS
+        wanted = self.rule.pictures(count, rate)
         if self._form.times == "text":
-            most = min(max(int(count / rate * fps), fields.min_frames), fields.max_frames, count)
-            spread = np.linspace(0, count - 1, most).round().astype(int)
+            spread = np.linspace(0, count - 1, int(wanted)).round().astype(int)
             return [int(index) for index in spread]
         import torch
 
-        group = fields.temporal_patch_size
-        upper = min(fields.max_frames, count) // group * group
-        wanted = min(max(count / rate * fps, fields.min_frames), upper)
-        wanted = math.floor(wanted / group) * group
         return [int(index) for index in torch.arange(0, count, count / wanted)]
 
     def process(self, video: Video, max_frames: int) -> list[Processed]:
@@ -217,8 +216,8 @@ class VideoProcessor:
         """
         if max(height, width) > 200 * min(height, width):
             raise ImageError(f"has frames of {width} x {height} pixels, which are too narrow")
-        find = self._size_of_all if self._form.times == "text" else self._size_of_each
-        size = find(height, width, count)
+        wide, tall = self.rule.fitted(Size(width, height), count)
+        size = tall, wide
         group = self._fields.temporal_patch_size
         pictures = -(-count // group) * group
         tokens = math.prod(self._grid(size)) * pictures // group // self._fields.merge_size**2
@@ -229,29 +228,6 @@ class VideoProcessor:
                 f" pixels; this worker accepts about {most}: send a shorter or smaller video"
             )
         return size
-
-    def _size_of_each(self, height: int, width: int, count: int) -> tuple[int, int]:
-        """By bounds on the pixels of a picture."""
-        fields, factor = self._fields, self._fields.patch_size * self._fields.merge_size
-        least, most = fields.size["shortest_edge"], fields.size["longest_edge"]
-        if fields.cap_pixels_per_frame:
-            together = int(fields.max_video_tokens * factor * factor * 0.9)
-            share = together * fields.temporal_patch_size // count
-            most = max(min(most, share), int(least * 1.05))
-        return _fitted(height, width, 1, 1, factor, least, most)
-
-    def _size_of_all(self, height: int, width: int, count: int) -> tuple[int, int]:
-        """By bounds on the pixels of all pictures together."""
-        fields, factor = self._fields, self._fields.patch_size * self._fields.merge_size
-        least, most = fields.size["shortest_edge"], fields.size["longest_edge"]
-        if fields.cap_pixels_per_frame:
-            own = fields.max_video_tokens * factor * factor
-            most = count * max(min(own, most // count), int(least * 1.05))
-        if height < factor or width < factor:
-            scale = max(factor / height, factor / width)
-            height, width = int(height * scale), int(width * scale)
-        pictures = round(count / fields.temporal_patch_size) * fields.temporal_patch_size
-        return _fitted(height, width, count, pictures, factor, least, most)
 
     def _resized(self, picture: Frame, size: tuple[int, int]) -> Any:
         """[3, height, width] in float32, normalized."""
@@ -278,21 +254,18 @@ class VideoProcessor:
         return np.ascontiguousarray(rows.reshape(-1, channels * count * patch * patch))
 
 
-def _fitted(
-    height: int, width: int, count: int, pictures: int, factor: int, least: int, most: int
-) -> tuple[int, int]:
-    """Height and width in multiples of `factor`, with `least` to `most` pixels in all pictures.
-
-    Args:
-        count, pictures: of these, as they are and as they are rounded
-    """
-    tall, wide = round(height / factor) * factor, round(width / factor) * factor
-    if pictures * tall * wide > most:
-        beta = math.sqrt((count * height * width) / most)
-        tall = max(factor, math.floor(height / beta / factor) * factor)
-        wide = max(factor, math.floor(width / beta / factor) * factor)
-    elif pictures * tall * wide < least:
-        beta = math.sqrt(least / (count * height * width))
-        tall = math.ceil(height * beta / factor) * factor
-        wide = math.ceil(width * beta / factor) * factor
-    return tall, wide
+def _rule(form: VideoForm, fields: VideoFields, tokenizer: Any) -> FilmRule:
+    is_text = form.times == "text"
+    time = len(tokenizer.encode("<10.5 seconds>", add_special_tokens=False)) if is_text else 0
+    return FilmRule(
+        bounds="all" if is_text else "each",
+        fps=fields.fps or _FPS,
+        min_frames=fields.min_frames,
+        max_frames=fields.max_frames,
+        group=fields.temporal_patch_size,
+        cell=fields.patch_size * fields.merge_size,
+        min_pixels=fields.size["shortest_edge"],
+        max_pixels=fields.size["longest_edge"],
+        around=time + 2 if is_text else 0,  # and its two marks
+        most_tokens=fields.max_video_tokens if fields.cap_pixels_per_frame else 0,
+    )
