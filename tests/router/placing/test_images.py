@@ -83,8 +83,8 @@ async def test_a_videos_tokens_come_from_its_header(valkey_url: str) -> None:
         # 5 s are 10 pictures, 5 frames of 4 x 3 cells of 28 pixels.
         assert found["images"] == ["video, 60 tokens (112 x 84 pixels, 5.0 s)"]
         elsewhere = await explained(router, showing("https://example.com/a.mp4"))
-        # Ten seconds of 1280 x 720 pixels: 10 frames of 36 x 21.
-        assert elsewhere["images"] == ["video, 7560 tokens (1280 x 720 pixels, 10.0 s)"]
+        # Ten seconds of 1280 x 720 pixels: 10 frames of 42 x 23.
+        assert elsewhere["images"] == ["video, 9660 tokens (1280 x 720 pixels, 10.0 s)"]
 
 
 async def test_a_worker_of_the_release_before_has_todays_estimate(valkey_url: str) -> None:
