@@ -74,6 +74,20 @@ class Metrics:
             *_POOL,
             "action",
         )
+        self.adapters = gauge(
+            "adapters",
+            "Adapters of a pool by state: ready (on all replicas), missing (on some), failing (a"
+            " replica refuses it), removing",
+            *_POOL,
+            "state",
+        )
+        self.adapter_calls = counter(
+            "adapter_calls_total",
+            "Calls to workers by verb (load, unload) and outcome (ok, failed)",
+            *_POOL,
+            "verb",
+            "outcome",
+        )
         self.start_seconds = histogram(
             "replica_start_seconds",
             "Time from the decision for a replica to its first readiness",
@@ -95,6 +109,8 @@ class Metrics:
             self.decisions,
             self.actions,
             self.start_seconds,
+            self.adapters,
+            self.adapter_calls,
         )
 
     def called(self, verb: str, resource: str, outcome: str, seconds: float) -> None:

@@ -23,6 +23,7 @@ from pando_operator.kube.lease import Leader
 from pando_operator.kube.resources import Key
 from pando_operator.metrics import Metrics
 from pando_operator.settings import OperatorSettings
+from pando_operator.worker_client import WorkerClient
 
 CLOSE_S = 0.5  # limit for closing the server at the end
 
@@ -74,6 +75,7 @@ class Operator:
         self._kube = kube
         kube.on_call = self.metrics.called
         self._redis: RedisClient = connect(settings.redis)
+        self._workers = WorkerClient()
         key = Key(settings.lease_namespace, settings.lease_name)
         self.leader = Leader(kube, key, settings.identity, settings.terms())
         self._is_ready = False  # it leads and knows the cluster
@@ -97,6 +99,7 @@ class Operator:
 
     async def close(self) -> None:
         await self._kube.close()
+        await self._workers.close()
         await self._redis.aclose()
 
     async def _work(self) -> None:
@@ -126,6 +129,7 @@ class Operator:
         return Shared(
             kube=self._kube,
             caches=caches,
+            workers=self._workers,
             redis=redis,
             registry=Registry(redis),
             queues=Queues(redis),

@@ -39,6 +39,7 @@ def paths(manifests: list[Manifest]) -> set[tuple[str, str]]:
 NEEDED = {
     ("test", "router"),
     ("router", "worker"),
+    ("operator", "worker"),
     ("router", "redis"),
     ("operator", "redis"),
     ("worker", "redis"),

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from pando_operator.adapters.progress import Known
 from pando_operator.kube.resources import Object, version_of
 from pando_operator.resource.pool import WorkerPool
 from pando_operator.resource.status import DecisionRecord, ShadowResult
@@ -26,6 +27,7 @@ class Memory:
     decisions: tuple[DecisionRecord, ...]  # newest first
     starts: tuple[float, ...]  # seconds, newest last
     shadows: dict[str, Shadow]
+    adapters: Mapping[str, Known] = field(default_factory=dict)  # by name
     desired: int | None = None  # as last reported
     replicas: int | None = None  # the Deployment's, as this operator left it
     size_kept: tuple[str, int] | None = None  # pool version and the `spec.replicas` written over it
@@ -51,6 +53,7 @@ class Memory:
             decisions=status.decisions,
             starts=status.start_seconds,
             shadows={one.name: Shadow(History(), one) for one in status.shadows},
+            adapters={one.name: Known(one.source, one.identity) for one in status.adapters},
         )
 
     def is_applied(self, kind: str, wanted: str, item: Object | None) -> bool:

@@ -8,6 +8,7 @@ from pando_operator.kube.errors import KubeError
 from pando_operator.kube.resources import Object
 from pando_operator.lifecycle.census import Census
 from pando_operator.lifecycle.pods import PodView
+from pando_operator.resource.adapters import AdapterStatus
 from pando_operator.resource.pool import WorkerPool
 from pando_operator.resource.scaling import Mode
 from pando_operator.scaling import Decision
@@ -25,6 +26,7 @@ class Observation:
     desired: int
     reason: str
     degraded: Verdict
+    adapters: tuple[AdapterStatus, ...]
     refusal: KubeError | None  # why the pool's objects could not be updated
     now: float  # seconds since 1970
 

@@ -13,6 +13,7 @@ from pando_fleet.placement.worth import Worths
 from pando_fleet.records.loads import Loads
 from pando_fleet.records.marks import Marks
 from pando_fleet.redis.client import FleetError
+from pando_operator.controller.acting.adapter_keeper import AdapterKeeper
 from pando_operator.controller.acting.execute import Executor
 from pando_operator.controller.acting.owned_objects import REFUSALS, OwnedObjects, replicas_of
 from pando_operator.controller.loop_steps import (
@@ -70,6 +71,7 @@ class PoolLoop:
         self._executor = Executor(shared.kube, shared.caches, marks, key, self._did)
         self._owned = OwnedObjects(shared.kube, shared.caches, self._executor, shared.settings, key)
         self._reporter = Reporter(shared, key)
+        self._adapters = AdapterKeeper(shared.workers, shared.metrics, key, shared.clock, self.wake)
         self._memory: Memory | None = None
         self._scaling = UNKNOWN  # the last valid one
         self._parsed: tuple[Object, WorkerPool] | None = None
@@ -82,6 +84,12 @@ class PoolLoop:
         self._woken.set()
 
     async def run(self) -> None:
+        try:
+            await self._run()
+        finally:
+            await self._adapters.close()
+
+    async def _run(self) -> None:
         backoff = Backoff(0.5, 30.0)
         while (item := self._shared.caches.pool(self.key)) is not None:
             self._woken.clear()
@@ -222,6 +230,7 @@ class PoolLoop:
     ) -> Observation:
         reading = await self._read()
         pods = self._pods(reading, now)
+        pods, adapters = self._adapters.follow(pool, pods, reading, memory, now)
         counts = census(pods, now, late_after_s(learned_start_s(memory.starts)))
         deployment = self._shared.caches.deployment(self.key)
         # A deleted Deployment is recreated with the decided size.
@@ -254,6 +263,7 @@ class PoolLoop:
                 [pod.name for pod in silent(pods, now)],
                 now,
             ),
+            adapters=adapters,
             refusal=None,
             now=now,
         )

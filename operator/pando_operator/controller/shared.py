@@ -14,12 +14,14 @@ from pando_operator.kube.client import Kube
 from pando_operator.kube.events import Recorder
 from pando_operator.metrics import Metrics
 from pando_operator.settings import OperatorSettings
+from pando_operator.worker_client import WorkerClient
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
     kube: Kube
     caches: WatchCaches
+    workers: WorkerClient
     redis: RedisClient
     registry: Registry
     queues: Queues

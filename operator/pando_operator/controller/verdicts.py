@@ -1,8 +1,8 @@
-"""The four conditions of a pool's status.
+"""The conditions of a pool's status.
 
 `Ready`: the pool answers requests, or wakes up to answer them. `ScalingActive`: the load decides
-the size. `ScalingLimited`: a limit keeps the size from what the load needs. `Degraded`: a person
-has to act, as its message explains.
+the size. `ScalingLimited`: a limit keeps the size from what the load needs. `AdaptersReady`: all
+replicas have all adapters. `Degraded`: a person has to act, as its message explains.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,6 +13,7 @@ from pando_operator.controller.observing.pod_troubles import pods_trouble
 from pando_operator.kube.errors import KubeError
 from pando_operator.kube.resources import Object
 from pando_operator.lifecycle.census import Census
+from pando_operator.resource.adapters import AdapterStatus
 from pando_operator.resource.scaling import Mode
 from pando_operator.resource.status import MESSAGE_CHARS, Condition, ConditionType
 from pando_operator.scaling import Decision, Limit
@@ -70,6 +71,24 @@ def scaling_limited(mode: Mode, decision: Decision) -> Verdict:
     assert limit is not None
     message = f"the load needs {decision.wanted} replicas, {limit} allows {decision.desired}"
     return Verdict(kind, True, limit[0].upper() + limit[1:], message)
+
+
+def adapters_ready(rows: Sequence[AdapterStatus]) -> Verdict:
+    """`rows`: each adapter's state, removed ones included."""
+    kind = ConditionType.ADAPTERS_READY
+    if not rows:
+        return Verdict(kind, True, "NoAdapters", "the spec has no adapters")
+    if failing := [row for row in rows if row.failing]:
+        more = f" (and {len(failing) - 1} more)" if len(failing) > 1 else ""
+        message = f"{failing[0].name}: {failing[0].state}{more}"
+        return Verdict(kind, False, "AdapterFailing", message)
+    if not any(row.replicas for row in rows):
+        return Verdict(kind, None, "NoReplicaReady", "no replica is there that could load them")
+    late = [row.name for row in rows if row.removing or not row.is_everywhere]
+    if late:
+        message = f"{len(late)} adapters are being loaded or removed: {', '.join(late)}"
+        return Verdict(kind, False, "InProgress", message)
+    return Verdict(kind, True, "AllAdaptersReady", "all replicas have all adapters")
 
 
 def degraded(

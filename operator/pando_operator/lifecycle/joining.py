@@ -1,4 +1,8 @@
-"""How a replica joins: routers warm it while no request needs it, then its gate opens."""
+"""How a replica joins: routers warm it while no request needs it, then its gate opens.
+
+The gate waits for adapters, too. Requests for others may arrive meanwhile: routers send those for
+an adapter only to replicas that have it.
+"""
 
 from collections.abc import Sequence
 
@@ -18,7 +22,7 @@ def join(pod: PodView, state: PoolState) -> list[Action]:
     if mark and not pod.gate and is_wanted and not _is_late(pod, state.now, state.scaling.warm):
         return []
     actions: list[Action] = [ClearMark(MarkKind.WARM, pod.name)] if mark else []
-    return actions if pod.gate else [*actions, open_gate(pod)]
+    return actions if pod.gate or pod.lacks_adapters else [*actions, open_gate(pod)]
 
 
 def _before_ready(pod: PodView, state: PoolState, *, is_wanted: bool) -> list[Action]:

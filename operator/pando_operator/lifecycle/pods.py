@@ -62,15 +62,17 @@ class PodView:
     outdated: bool = False  # the Deployment has another template now
     ready_since: float | None = None  # when its containers became ready
     draining_since: float | None = None  # from the annotation, then by `sightings.py`
-    deleting_since: float | None = None  # by `sightings.py`, like the next two
+    deleting_since: float | None = None  # by `sightings.py`, like the next three
     silent_since: float | None = None  # since when it serves and nobody hears of it
     unready_since: float | None = None  # since when it should serve and does not
+    joining_since: float | None = None  # since when nothing but its gate keeps it from serving
     handed_off: bool = False  # from the annotation
     deletion_cost: int | None = None
     # Requests that run or wait there or are on their way, from Redis; None: unknown.
     requests: int | None = None
     stalled: bool = False  # from its heartbeat: it serves nothing, whatever its conditions say
     troubled: bool = False  # something other than its model's size keeps it from starting
+    lacks_adapters: bool = False  # its gate stays closed until it has loaded some
 
     @property
     def is_alive(self) -> bool:

@@ -4,6 +4,7 @@ Read in this order:
     pool.py        a WorkerPool as the API server gives it
     spec.py        `spec`: model, engine, pods
     policy.py      what a decision follows: bounds, target, behavior, schedules, budget
+    adapters.py    `spec.adapters`, and their status
     scaling.py     `spec.scaling`: such a policy, with mode, drain, warm and shadow policies
     status.py      `status`
     base.py        base classes and schema markers

@@ -15,6 +15,7 @@ _COLUMNS = (
     ("Desired", "integer", ".status.desired", 0),
     ("Pressure", "number", ".status.pressure", 0),
     ("Mode", "string", ".spec.scaling.mode", 0),
+    ("Adapters", "string", ".status.adaptersReady", 0),
     ("Age", "date", ".metadata.creationTimestamp", 0),
     ("Draining", "integer", ".status.drainingReplicas", 1),
     ("Reason", "string", ".status.reason", 1),

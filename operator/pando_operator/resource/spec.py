@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from pando_operator.resource.adapters import MOST_ADAPTERS, Adapter
 from pando_operator.resource.base import KubernetesObject, ListMap, SpecPart, Typed
 from pando_operator.resource.policy import MOST_REPLICAS
 from pando_operator.resource.rules import Rule
@@ -22,6 +23,7 @@ _HAS_NO_GPUS = (
     "!has(self.template.resources) || !has(self.template.resources.limits)"
     f" || !('{_GPU}' in self.template.resources.limits)"
 )
+_HAS_NO_ADAPTERS = "!has(self.adapters) || size(self.adapters) == 0"
 _IS_ON_CUDA = "(has(self.engine) && has(self.engine.device) && self.engine.device == 'cuda')"
 
 
@@ -162,6 +164,35 @@ class WorkerPoolSpec(SpecPart):
             " || !has(self.engine.radixCache) || self.engine.radixCache",
         ),
         Rule(
+            "engine.loraRanks",
+            "must be at least engine.maxLoraRank",
+            "!has(self.engine) || !has(self.engine.loraRanks) || self.engine.loraRanks >="
+            " (has(self.engine.maxLoraRank) ? self.engine.maxLoraRank : 64)",
+        ),
+        Rule(
+            "engine.maxLoras",
+            "must be at least 1 where adapters has entries: it is the number of adapters in device"
+            " memory at once",
+            f"{_HAS_NO_ADAPTERS}"
+            " || (has(self.engine) && has(self.engine.maxLoras) && self.engine.maxLoras >= 1)",
+        ),
+        Rule(
+            "adapters[].pin",
+            "must be true for at most engine.maxLoras of them, and for fewer where others need"
+            " slots, too",
+            f"{_HAS_NO_ADAPTERS} || !has(self.engine) || !has(self.engine.maxLoras)"
+            " || self.adapters.filter(a, a.pin).size() < self.engine.maxLoras"
+            " || (self.adapters.all(a, a.pin) && size(self.adapters) == self.engine.maxLoras)",
+        ),
+        Rule(
+            "adapters[].name",
+            "must not be the model's own name",
+            f"{_HAS_NO_ADAPTERS} || self.adapters.all(a, has(self.servedModelName)"
+            " ? a.name != self.servedModelName"
+            " : a.name.contains('/') || !('/' + self.model).endsWith('/' + a.name)"
+            " && !('/' + self.model).endsWith('/' + a.name + '/'))",
+        ),
+        Rule(
             "template.terminationGracePeriodSeconds",
             f"must be at least {GRACE_MARGIN_S} above scaling.drain.timeoutSeconds",
             "!has(self.template.terminationGracePeriodSeconds)"
@@ -194,6 +225,15 @@ class WorkerPoolSpec(SpecPart):
         Typed("Engine"),
         Field(description="settings of the worker"),
     ] = Field(default_factory=dict)
+    adapters: Annotated[
+        tuple[Adapter, ...],
+        ListMap("name"),
+        Field(
+            max_length=MOST_ADAPTERS,
+            description="LoRA adapters of the model. A change is made on the running replicas, and"
+            " restarts none",
+        ),
+    ] = ()
     template: Annotated[Template, Field(description="the pods of the pool")] = Template()
     replicas: Annotated[
         int,

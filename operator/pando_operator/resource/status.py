@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainSerializer
 
+from pando_operator.resource.adapters import AdapterStatus
 from pando_operator.resource.base import ListMap, Opaque, StatusPart
 
 DECISIONS_KEPT = 10
@@ -20,6 +21,7 @@ class ConditionType(StrEnum):
     READY = "Ready"
     SCALING_ACTIVE = "ScalingActive"
     SCALING_LIMITED = "ScalingLimited"
+    ADAPTERS_READY = "AdaptersReady"
     DEGRADED = "Degraded"
 
 
@@ -87,6 +89,14 @@ class WorkerPoolStatus(StatusPart):
         tuple[DecisionRecord, ...], Field(description="the last changes, newest first")
     ] = ()
     shadows: tuple[ShadowResult, ...] = ()
+    adapters: Annotated[
+        tuple[AdapterStatus, ...],
+        ListMap("name"),
+        Field(description="each adapter of the spec, and those that are being removed"),
+    ] = ()
+    adapters_ready: Annotated[
+        str, Field(description="adapters that all replicas have, of those in the spec, such as 2/3")
+    ] = ""
     start_seconds: Annotated[
         tuple[float, ...],
         Field(description="seconds from decision to ready of the last replicas, newest last"),

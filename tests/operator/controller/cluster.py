@@ -10,6 +10,7 @@ Redis.
 import asyncio
 import itertools
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ import xxhash
 
 from pando_fleet.records.marks import Marks
 from pando_fleet.redis.client import FleetUnavailable, RedisClient
+from pando_fleet.registry.adapter import Adapter
 from pando_fleet.registry.registry import Registry
 from pando_fleet.registry.replica import Heartbeat, ReplicaState
 from pando_operator.kube.client import Kube
@@ -47,6 +49,9 @@ class Worker:
     running: int = 0
     waiting: int = 0
     waiting_tokens: int = 0
+    url: str = ""
+    slots: int = 0  # for adapters
+    adapters: dict[str, Adapter] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -63,6 +68,7 @@ class Cluster:
     ignored: set[str] = field(default_factory=set)  # pods that no Deployment made
     dead: set[str] = field(default_factory=set)  # pods whose nodes are gone
     silent: set[str] = field(default_factory=set)  # pods that cannot reach Redis
+    made: Callable[[Worker], None] = lambda worker: None  # called for each new worker
     placeless: set[str] = field(default_factory=set)  # images whose pods fit no node
     _deployments: dict[str, Deployment] = field(default_factory=dict)  # by uid
     _templates: dict[str, Object] = field(default_factory=dict)  # by revision
@@ -105,6 +111,10 @@ class Cluster:
 
     async def pods(self) -> list[Object]:
         return (await self.kube.list(PODS, self.namespace))[0]
+
+    async def die(self, name: str) -> None:
+        """A pod whose node is lost: it is gone at once."""
+        await self._delete(Key(self.namespace, name))
 
     async def _follow(self, deployment: Object, pods: list[Object]) -> None:
         wanted = deployment["spec"]["replicas"]
@@ -155,7 +165,8 @@ class Cluster:
         self.log.append(f"+{name}")
         self._owners[name] = owner
         if "nodeName" in pod["spec"]:
-            self.workers[name] = Worker(name, f"i{name}", ready=self.starts_ready)
+            self.workers[name] = worker = Worker(name, f"i{name}", ready=self.starts_ready)
+            self.made(worker)
 
     async def _end(self, pod: Object) -> None:
         """The work of worker and kubelet for a deleted pod."""
@@ -230,7 +241,7 @@ class Cluster:
         beat = Heartbeat(
             replica=worker.pod,
             incarnation=worker.incarnation,
-            url=f"http://{worker.pod}:30000",
+            url=worker.url or f"http://{worker.pod}:30000",
             model="m",
             state=_state(worker),
             capacity_tokens=CAPACITY,
@@ -238,6 +249,9 @@ class Cluster:
             running=worker.running,
             waiting=worker.waiting,
             waiting_tokens=worker.waiting_tokens,
+            adapters=tuple(worker.adapters),
+            adapter_states=tuple(worker.adapters.values()),
+            adapter_slots=worker.slots,
         )
         await Registry(self.redis).beat(pool, beat)
 

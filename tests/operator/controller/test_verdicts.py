@@ -1,10 +1,13 @@
 """Conditions are right in each mode, and no longer than the API allows."""
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
+from pando_operator.controller.reporting.status import is_due
 from pando_operator.controller.verdicts import (
+    adapters_ready,
     conditions,
     degraded,
     ready,
@@ -12,9 +15,10 @@ from pando_operator.controller.verdicts import (
     trouble,
 )
 from pando_operator.lifecycle.census import Census
+from pando_operator.resource.adapters import AdapterStatus
 from pando_operator.resource.policy import ScalingPolicy
 from pando_operator.resource.scaling import Mode
-from pando_operator.resource.status import MESSAGE_CHARS
+from pando_operator.resource.status import MESSAGE_CHARS, WorkerPoolStatus
 from pando_operator.scaling import Decision, decide
 from tests.operator.scaling.pool_model import NOW, pool
 
@@ -73,3 +77,32 @@ def test_a_refusal_of_any_length_fits() -> None:
     refusal = trouble("Forbidden", "x" * (MESSAGE_CHARS + 1))
     (condition,) = conditions((), (refusal,), 1, datetime.now(UTC))
     assert condition.message == "x" * MESSAGE_CHARS
+
+
+def row(name: str = "a", ready: int = 2, **fields: Any) -> AdapterStatus:
+    values: dict[str, Any] = {"source": "x", "replicas": 2, "state": f"Ready {ready}/2"}
+    return AdapterStatus(name=name, ready=ready, **values | fields)
+
+
+def test_adapters_are_ready_on_all_replicas_or_the_condition_names_those_that_are_not() -> None:
+    assert adapters_ready([row(), row("b")]).reason == "AllAdaptersReady"
+    late = adapters_ready([row(), row("b", 1), row("c", 0, removing=True)])
+    assert (late.holds, late.reason) == (False, "InProgress")
+    assert late.message.endswith("b, c")
+    failing = row("c", 1, failing=True, state="Ready 1/2: w2: out of disk")
+    verdict = adapters_ready([row(), row("b", 1), failing, failing])
+    assert (verdict.holds, verdict.reason) == (False, "AdapterFailing")
+    assert verdict.message == "c: Ready 1/2: w2: out of disk (and 1 more)"
+
+
+def test_without_replicas_nobody_knows_and_without_adapters_all_are_ready() -> None:
+    assert adapters_ready([row(ready=0, replicas=0)]).holds is None
+    assert adapters_ready([]).holds is True
+
+
+def test_a_status_is_written_at_once_for_an_adapters_numbers_and_later_for_its_words() -> None:
+    before = WorkerPoolStatus(adapters=(row(ready=1),))
+    assert is_due(before, WorkerPoolStatus(adapters=(row(ready=2),)), 0.0)
+    words = WorkerPoolStatus(adapters=(row(ready=1, state="other words"),))
+    assert not is_due(before, words, 10.0)
+    assert is_due(before, words, 20.0)

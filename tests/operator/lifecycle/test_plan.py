@@ -181,6 +181,17 @@ def test_a_new_replica_is_marked_before_it_is_ready_and_let_in_when_it_is_warm()
     assert opened.is_open
 
 
+def test_the_gate_waits_for_adapters_and_warming_does_not() -> None:
+    late = pod("new", gate=False, lacks_adapters=True, ready_since=NOW - 61)
+    warm = [mark(MarkKind.WARM, "new")]
+    assert actions([pod("a"), late], warm, target=2) == [ClearMark(MarkKind.WARM, "new")]
+    assert actions([pod("a"), late], target=2) == []
+    (opened,) = actions([pod("a"), replace(late, lacks_adapters=False)], target=2)
+    assert isinstance(opened, SetGate)
+    # One that serves already goes on.
+    assert actions([pod("a"), pod("b", lacks_adapters=True)], target=2) == []
+
+
 def test_warming_has_an_end() -> None:
     ready = starting("new", containers_ready=True, ready_since=NOW - 60)
     cleared, opened = actions([pod("a"), ready], [mark(MarkKind.WARM, "new")], target=2)

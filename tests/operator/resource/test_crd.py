@@ -154,7 +154,16 @@ async def test_what_a_status_holds_is_kept_by_the_server(
 def test_the_table_of_pools_is_readable_at_a_glance(server: ApiServer) -> None:
     columns = crd()["spec"]["versions"][0]["additionalPrinterColumns"]
     glance = [column["name"] for column in columns if column["priority"] == 0]
-    assert glance == ["Model", "Ready", "Replicas", "Desired", "Pressure", "Mode", "Age"]
+    assert glance == [
+        "Model",
+        "Ready",
+        "Replicas",
+        "Desired",
+        "Pressure",
+        "Mode",
+        "Adapters",
+        "Age",
+    ]
 
 
 def test_the_charts_file_is_the_crd_with_rules() -> None:

@@ -30,6 +30,12 @@ def shadow(**fields: Any) -> dict[str, Any]:
     return scaling(shadowPolicies=[{"name": "calm", "maxReplicas": 3, **fields}])
 
 
+def adapters(slots: int | None, names: str, pinned: str = "", **fields: Any) -> dict[str, Any]:
+    """A pool with adapters whose names are single letters."""
+    there = [{"name": name, "source": "x", "pin": name in pinned} for name in names]
+    return {"engine": {} if slots is None else {"maxLoras": slots}, "adapters": there, **fields}
+
+
 BROKEN: list[tuple[str, dict[str, Any]]] = [
     ("spec.scaling.maxReplicas must be at least", scaling(minReplicas=5)),
     ("spec.scaling.shadowPolicies[0].maxReplicas must be at least", shadow(minReplicas=9)),
@@ -112,6 +118,29 @@ BROKEN: list[tuple[str, dict[str, Any]]] = [
         "spec.template.volumeMounts[].name must be the name",
         {"template": {"volumeMounts": [{"name": "models", "mountPath": "/models"}]}},
     ),
+    ("spec.engine.loraRanks must be at least", {"engine": {"loraRanks": 63}}),
+    (
+        "spec.engine.loraRanks must be at least",
+        {"engine": {"loraRanks": 16, "maxLoraRank": 32}},
+    ),
+    ("spec.engine.maxLoras must be at least 1", adapters(slots=None, names="a")),
+    ("spec.engine.maxLoras must be at least 1", adapters(slots=0, names="a")),
+    ("spec.adapters[].pin must be true for at most", adapters(slots=1, names="ab", pinned="ab")),
+    ("spec.adapters[].pin must be true for at most", adapters(slots=1, names="ab", pinned="a")),
+    (
+        "spec.adapters[].name must not be the model's",
+        adapters(slots=1, names="a", servedModelName="a"),
+    ),
+    ("spec.adapters[].name must not be the model's", adapters(slots=1, names="a", model="a")),
+    ("spec.adapters[].name must not be the model's", adapters(slots=1, names="a", model="org/a")),
+    ("spec.adapters[].name must not be the model's", adapters(slots=1, names="a", model="/m/a/")),
+    (
+        "spec.adapters[0].preload must not be false",
+        {
+            "engine": {"maxLoras": 2},
+            "adapters": [{"name": "a", "source": "x", "pin": True, "preload": False}],
+        },
+    ),
     (
         "spec.scaling.schedules[0].cron must be",
         scaling(schedules=[{**MORNINGS, "cron": "61 * * * *"}]),
@@ -140,6 +169,17 @@ FINE: list[dict[str, Any]] = [
     shadow(minReplicas=0, idleSeconds=5),
     {**GPUS, "tensorParallelSize": 2, "engine": {"device": "cuda"}},
     {"engine": {"device": "cuda", "attentionBackend": "flashinfer", "hostMemoryGib": 1.5}},
+    {"engine": {"maxLoras": 0}, "adapters": []},
+    {"engine": {"loraRanks": 64}},
+    {"engine": {"loraRanks": 8, "maxLoraRank": 8}},
+    adapters(slots=2, names="ab", pinned="ab"),
+    adapters(slots=2, names="abc", pinned="a"),
+    adapters(slots=1, names="a", model="org/a", servedModelName="b"),
+    {
+        "model": "my/org/a",
+        "engine": {"maxLoras": 1},
+        "adapters": [{"name": "org/a", "source": "x"}, {"name": "my/org/a", "source": "x"}],
+    },
     {"engine": {"chunkedPrefillSize": 16, "hostMemoryGib": 0, "radixCache": False}},
     {
         "template": {
@@ -195,7 +235,19 @@ _SPECS = st.fixed_dictionaries(
                 "pageSize": st.sampled_from((8, 16, 32)),
                 "hostMemoryGib": st.sampled_from((0, 0.0, 1, 1.5)),
                 "radixCache": st.booleans(),
+                "maxLoras": st.integers(0, 2),
+                "loraRanks": st.sampled_from((8, 64)),
+                "maxLoraRank": st.sampled_from((8, 16, 64)),
             },
+        ),
+        "servedModelName": st.sampled_from("ab"),
+        "adapters": st.lists(
+            st.fixed_dictionaries(
+                {"name": st.sampled_from(("a", "b", "model", "org/model")), "source": st.just("x")},
+                optional={"pin": st.booleans(), "preload": st.booleans()},
+            ),
+            max_size=3,
+            unique_by=lambda adapter: str(adapter["name"]),
         ),
         "template": st.fixed_dictionaries(
             {},

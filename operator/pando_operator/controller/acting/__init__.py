@@ -1,6 +1,7 @@
-"""Carries out the plans of `lifecycle`.
+"""Carries out the plans of `lifecycle` and `adapters`.
 
 Read in this order:
-    execute.py        the actions of a plan, in order
-    owned_objects.py  the Deployment and the Service of a pool
+    execute.py         the actions of a plan, in order
+    owned_objects.py   the Deployment and the Service of a pool
+    adapter_keeper.py  the adapters of a pool's replicas
 """

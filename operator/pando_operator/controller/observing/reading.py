@@ -23,6 +23,7 @@ class Reading:
     stalled: Set[str]  # replicas that report it themselves
     heard: Set[str]  # replicas with a fresh heartbeat
     signals: Signals
+    replicas: Sequence[Replica] = ()
 
 
 def reading_of(
@@ -44,7 +45,7 @@ def reading_of(
         if leases:  # a silent replica may still run its requests
             requests[replica] = max(leases, requests.get(replica, 0))
     heard = {beat.replica for beat in fresh}
-    return Reading(marks, requests, stalled, heard, Signals.of(replicas, queued))
+    return Reading(marks, requests, stalled, heard, Signals.of(replicas, queued), replicas)
 
 
 class Reader:

@@ -39,10 +39,12 @@ class Sightings:
 def _states(pod: PodView) -> list[_State]:
     stays = pod.is_alive and pod.draining_since is None and not pod.stalled
     is_silent = pod.is_serving and pod.heard is False and not pod.requests
+    is_joining = stays and pod.containers_ready and not pod.gate
     holds = {
         "draining_since": pod.draining_since,
         "deleting_since": pod.deleting or None,
         "silent_since": is_silent or None,
         "unready_since": (stays and not pod.is_serving) or None,
+        "joining_since": is_joining or None,
     }
     return [(pod.uid, field, mark) for field, mark in holds.items() if mark is not None]

@@ -1,11 +1,13 @@
 """Reports each reconcile of a pool: its status, Events on changes, metrics, rows in Redis."""
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 
 from pando_fleet.records.decisions import PastDecision
+from pando_operator.adapters.report import summary
 from pando_operator.controller.acting.execute import MANAGER
 from pando_operator.controller.loop_steps import as_json, moment, rounded
 from pando_operator.controller.memory import Memory
@@ -14,6 +16,7 @@ from pando_operator.controller.reporting.status import is_due
 from pando_operator.controller.shared import Shared
 from pando_operator.controller.verdicts import (
     Verdict,
+    adapters_ready,
     conditions,
     ready,
     scaling_active,
@@ -24,6 +27,7 @@ from pando_operator.kube.resources import WORKER_POOLS, Key, Object
 from pando_operator.lifecycle.actions import Action, Annotate
 from pando_operator.lifecycle.pods import DRAIN
 from pando_operator.objects.labels import selector_text
+from pando_operator.resource.adapters import AdapterStatus
 from pando_operator.resource.scaling import Mode
 from pando_operator.resource.status import Condition, ConditionType, WorkerPoolStatus
 from pando_operator.scaling import to_status
@@ -48,7 +52,8 @@ class Reporter:
 
     def __init__(self, shared: Shared, key: Key) -> None:
         self._shared, self._key = shared, key
-        self._expected: tuple[float, str] | None = None  # when the row was written, and its model
+        # When the row was written, and its names.
+        self._expected: tuple[float, tuple[str, ...]] | None = None
         self._shadows: set[str] = set()  # shadow policies that have a metric
 
     async def status(self, seen: Observation, memory: Memory) -> None:
@@ -73,6 +78,7 @@ class Reporter:
                     ready(seen.mode, seen.census, seen.desired),
                     scaling_active(seen.mode, seen.decision, is_starting=seen.is_starting),
                     scaling_limited(seen.mode, seen.decision),
+                    *self._on_adapters(seen),
                     seen.degraded,
                 ),
                 seen.pool.metadata.generation,
@@ -80,10 +86,20 @@ class Reporter:
             ),
             decisions=memory.decisions,
             shadows=tuple(shadow.result for shadow in memory.shadows.values()),
+            adapters=seen.adapters,
+            adapters_ready=summary(seen.adapters),
             start_seconds=memory.starts,
             history=to_status(memory.history),
         )
         await self._write(seen.item, before, after, memory)
+
+    @staticmethod
+    def _on_adapters(seen: Observation) -> list[Verdict]:
+        """A pool that never had adapters has no such condition."""
+        types = {one.type for one in seen.pool.status.conditions}
+        if not seen.adapters and ConditionType.ADAPTERS_READY not in types:
+            return []
+        return [adapters_ready(seen.adapters)]
 
     async def refuse(
         self, item: Object, verdict: Verdict, memory: Memory | None, now: float
@@ -132,13 +148,14 @@ class Reporter:
 
     async def rows(self, seen: Observation, memory: Memory, *, decided: bool) -> None:
         """Writes the rows that routers read from Redis. Raises FleetError."""
-        model = seen.pool.spec.model_name
+        spec = seen.pool.spec
+        names = (spec.model_name, *(one.name for one in spec.adapters))
         last = self._expected
-        is_due = last is None or last[1] != model or seen.now - last[0] >= EXPECTED_S
+        is_due = last is None or last[1] != names or seen.now - last[0] >= EXPECTED_S
         if is_due or not seen.census.ready:  # a sleeping pool is known to routers only by this row
-            await self._shared.expected.put(self._key.name, [model], owner=str(self._key))
+            await self._shared.expected.put(self._key.name, names, owner=str(self._key))
         if is_due:
-            self._expected = seen.now, model
+            self._expected = seen.now, names
             decided = True  # Redis may have lost these rows, too
         if decided:
             past = [
@@ -166,6 +183,8 @@ class Reporter:
         else:
             metrics.pressure.labels(*labels).set(seen.decision.pressure)
         metrics.degraded.labels(*labels).set(seen.degraded.holds or 0)
+        for state, count in _counted(seen.adapters).items():
+            metrics.adapters.labels(*labels, state).set(count)
         for name in self._shadows - memory.shadows.keys():
             metrics.shadow.remove(*labels, name)
         self._shadows = set(memory.shadows)
@@ -215,6 +234,15 @@ def _status_of(item: Object) -> WorkerPoolStatus:
         return WorkerPoolStatus()
 
 
+def _counted(adapters: Sequence[AdapterStatus]) -> Counter[str]:
+    """Adapters by state."""
+    counts = Counter(dict.fromkeys(("ready", "missing", "failing", "removing"), 0))
+    for one in adapters:
+        there = "ready" if one.is_everywhere else "missing"
+        counts["removing" if one.removing else "failing" if one.failing else there] += 1
+    return counts
+
+
 def _words(one: Condition) -> tuple[str, ...]:
     """What counts as a change of a condition; the message only if it says what a person must do."""
     message = one.message if one.type == ConditionType.DEGRADED else ""
@@ -222,7 +250,24 @@ def _words(one: Condition) -> tuple[str, ...]:
 
 
 def _changes(before: WorkerPoolStatus, after: WorkerPoolStatus) -> list[Reported]:
-    """An Event for each condition that changed. First values are reported only if they are bad."""
+    """An Event for each condition and adapter that changed."""
+    return [*_changed_conditions(before, after), *_changed_adapters(before, after)]
+
+
+def _changed_adapters(before: WorkerPoolStatus, after: WorkerPoolStatus) -> list[Reported]:
+    """An Event when an adapter begins to fail, or has left all replicas."""
+    was = {one.name: one for one in before.adapters}
+    said = []
+    for one in after.adapters:
+        old = was.pop(one.name, None)
+        if one.failing and not (old and old.failing and old.source == one.source):
+            said.append(Reported("Warning", "AdapterFailing", f"{one.name}: {one.state}"))
+    left = (Reported("Normal", "AdapterRemoved", f"{name} is on no replica") for name in was)
+    return [*said, *left]
+
+
+def _changed_conditions(before: WorkerPoolStatus, after: WorkerPoolStatus) -> list[Reported]:
+    """First values are reported only if they are bad."""
     was = {one.type: one for one in before.conditions}
     said = []
     for one in after.conditions:
@@ -241,6 +286,8 @@ def _changes(before: WorkerPoolStatus, after: WorkerPoolStatus) -> list[Reported
                     if is_bad
                     else Reported("Normal", "Ready", one.message)
                 )
+            case ConditionType.ADAPTERS_READY if old and not is_bad and old.status != one.status:
+                said.append(Reported("Normal", "AdaptersReady", one.message))
             case ConditionType.SCALING_ACTIVE if one.reason == "SignalsMissing":
                 said.append(Reported("Warning", one.reason, one.message))
             case ConditionType.SCALING_ACTIVE if old and old.reason == "SignalsMissing":

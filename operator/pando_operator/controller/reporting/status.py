@@ -16,6 +16,9 @@ HISTORY_S = 120.0
 reads."""
 
 
+_NO_FACTS = {"pressure", "reason", "history", "shadows", "adapters", "conditions"}
+
+
 def is_due(before: WorkerPoolStatus, after: WorkerPoolStatus, age_s: float) -> bool:
     """Whether to write `after` now, `age_s` seconds after `before` was written."""
     if _facts(before) != _facts(after):
@@ -26,7 +29,8 @@ def is_due(before: WorkerPoolStatus, after: WorkerPoolStatus, age_s: float) -> b
 
 
 def _facts(status: WorkerPoolStatus) -> dict[str, Any]:
-    facts = status.model_dump(exclude={"pressure", "reason", "history", "shadows", "conditions"})
+    facts = status.model_dump(exclude=_NO_FACTS)
+    facts["adapters"] = [one.model_dump(exclude={"state"}) for one in status.adapters]
     facts["shadows"] = [(shadow.name, shadow.desired) for shadow in status.shadows]
     facts["conditions"] = [(one.type, one.status, one.reason) for one in status.conditions]
     return facts
