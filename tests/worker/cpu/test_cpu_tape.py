@@ -147,6 +147,6 @@ def test_tokens_of_an_engine_that_plays_tapes_are_those_of_transformers(tmp_path
         world.send(rid, tokens, max_new_tokens=10 + 5 * index)  # batches shrink as they end
     world.run()
     assert isinstance(runner.graphs, DecodeTapes)
-    assert sorted(runner.graphs._tapes) == [1, 2, 3, 4]
+    assert sorted(kind.rows for kind in runner.graphs._tapes) == [1, 2, 3, 4]
     for index, (rid, tokens) in enumerate(prompts.items()):
         assert world.tokens[rid] == reference.greedy(tokens, 10 + 5 * index)

@@ -134,7 +134,11 @@ def read_peft_config(directory: Path) -> PeftConfig:
     except (OSError, msgspec.DecodeError) as error:
         raise AdapterError(f"cannot read {path}: {error}") from error
     # PEFT writes null, {} and false where a feature is not used.
-    used = {name: value for name, value in given.items() if value not in (None, False, {}, [], "")}
+    used = {
+        name: value
+        for name, value in given.items()
+        if value is not None and value is not False and value not in ({}, [], "")
+    }
     kind = given.get("peft_type")
     if kind != "LORA":
         raise AdapterError(f"{path} is an adapter of kind {kind!r}; only LoRA is supported")

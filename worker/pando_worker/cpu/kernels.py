@@ -37,6 +37,8 @@ class Kernels:
     def _assign(self, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
         library = self._library
         self.linear = wrap(library.pando_linear)
+        self.lora_shrink = wrap(library.pando_lora_shrink)
+        self.lora_expand = wrap(library.pando_lora_expand)
         self.quantize = wrap(library.pando_quantize)
         self.grouped_linear = wrap(library.pando_grouped_linear)
         self.grouped_embed = wrap(library.pando_grouped_embed)

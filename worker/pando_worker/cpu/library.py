@@ -23,6 +23,8 @@ _SIGNATURES: dict[str, list[type]] = {
     "pando_record": [_P],
     "pando_play": [_P, _I],
     "pando_linear": [_P, _N, _P, _P, _P, _N, _N, _N, _I],
+    "pando_lora_shrink": [_P, _P, _N, _P, _P, _P, _P, _I],
+    "pando_lora_expand": [_P, _P, _P, _P, _P, _P, _N, _N, _I],
     "pando_quantize": [_P, _N, _N, _N, _I, _P, _P, _P, _I],
     "pando_grouped_linear": [*(_P,) * 6, _I, _I, _I, _P, _P, _N, _N, _N, _N, _I],
     "pando_grouped_embed": [_P, _P, _P, _P, _I, _I, _I, _P, _N, _N, _N],

@@ -1,10 +1,14 @@
 """`CpuOps`: a model's operations, on the C++ kernels where they are faster, else on torch."""
 
 from collections.abc import Mapping
+from itertools import chain
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from pando_worker.adapters.info import RANK_PAGE
 from pando_worker.cpu.kernels import Kernels
 from pando_worker.models.grouped import RUN, Groups
 from pando_worker.models.lora import LoraSite, LoraTokens
@@ -34,6 +38,7 @@ class CpuOps:
         self._threads = threads
         self._plain = TorchOps()
         self._kernels = kernels
+        self._sites: dict[LoraSite, NDArray[np.int64]] = {}
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         by_torch = len(x) > self._linear_rows.get(weight.shape, self._other_rows)
@@ -59,7 +64,42 @@ class CpuOps:
         return out
 
     def add_lora(self, y: Tensor, x: Tensor, site: LoraSite, step: LoraTokens) -> None:
-        self._plain.add_lora(y, x, site, step)
+        """In the kernels, for any number of tokens."""
+        x = x if x.stride(-1) == 1 else x.contiguous()
+        constants = self._constants(site)
+        tokens = (step.tokens.data_ptr(), step.slots.data_ptr(), step.count.data_ptr())
+        most_rank = site.memory.slot_pages.shape[1] * RANK_PAGE
+        h = torch.empty(len(step.tokens), len(site.sections), most_rank)
+        self._kernels.lora_shrink(
+            constants, x.data_ptr(), x.stride(0), *tokens, h.data_ptr(), self._threads
+        )
+        self._kernels.lora_expand(
+            constants, h.data_ptr(), *tokens, y.data_ptr(), y.stride(0), y.shape[1], self._threads
+        )
+
+    def _constants(self, site: LoraSite) -> int:
+        """The address of a `LoraSite` of lora.h."""
+        if site not in self._sites:
+            memory = site.memory
+            places = (
+                (section.a, section.b, section.first_output, section.width)
+                for section in site.sections
+            )
+            numbers = [
+                memory.pages.data_ptr(),
+                memory.layout.page_numbers,
+                memory.slot_pages.data_ptr(),
+                memory.slot_pages.shape[1],
+                memory.ranks.data_ptr(),
+                memory.scales.data_ptr(),
+                memory.ranks.shape[1],
+                site.first,
+                site.sections[0].depth,
+                int(memory.dtype == torch.bfloat16),
+                len(site.sections),
+            ]
+            self._sites[site] = np.array([*numbers, *chain.from_iterable(places)], dtype=np.int64)
+        return self._sites[site].ctypes.data
 
     def expert_linear(self, x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
         return self._plain.expert_linear(x, weight, ends)

@@ -151,8 +151,6 @@ class TorchModelRunner:
         """Logits of a batch from a recorded step, like those of any other."""
         if self.graphs is None or batch.scores is not None or batch.pooled is not None:
             return None
-        if batch.adapters is not None:
-            return None
         if batch.images is not None:
             return None  # an image's last token alone in a row looks like a decode
         if (logits := self.graphs.run(batch)) is None:
@@ -219,7 +217,7 @@ class TorchModelRunner:
         self._searches = Searches(best=best_by(fast.kernels, fast.threads))
         if recorded:
             pages = -(-self.context_length // page_size)
-            self.graphs = DecodeTapes(loaded.next_logits, fast, self._futures, pages)
+            self.graphs = DecodeTapes(loaded.next_logits, fast, self._futures, pages, loaded.lora)
 
     def _warm_up(self) -> None:
         """Run one prefill and one decode, so that the first request does not pay for starting

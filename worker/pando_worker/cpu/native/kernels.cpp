@@ -10,6 +10,7 @@
 #include "attention.h"
 #include "grouped.h"
 #include "linear.h"
+#include "lora.h"
 #include "team.h"
 #include "vectors.h"
 
@@ -94,6 +95,28 @@ void pando_linear(const float* x, long x_stride, const float* w, const float* bi
     Linear a{x, w, bias, y, m, n, k, x_stride};
     auto cost = [=] { return double(m) * n * k; };
     run(threads, cost, [=](Team team) { linear_columns(a, team.share(n, 8)); });
+}
+
+// h [tokens of the step, sections, most rank] = scale * x . A^T of the step's adapters, see lora.h. The
+// step's tokens and their slots are sorted by slot; `count` is how many there are now.
+void pando_lora_shrink(const LoraSite* site, const float* x, long x_stride, const int32_t* tokens,
+                       const int32_t* slots, const int32_t* count, float* h, int threads) {
+    Shrink a{*site, {tokens, slots, count}, x, x_stride, h};
+    auto cost = [=] { return lora_cost(a.site, a.step, true); };
+    run(threads, cost, [=](Team team) {
+        a.site.halves ? shrink<Bfloat>(a, team) : shrink<float>(a, team);
+    });
+}
+
+// y [num_tokens, columns] += h . B^T.
+void pando_lora_expand(const LoraSite* site, const float* h, const int32_t* tokens, const int32_t* slots,
+                       const int32_t* count, float* y, long y_stride, long columns, int threads) {
+    Expand a{*site, {tokens, slots, count}, h, y, y_stride};
+    auto cost = [=] { return lora_cost(a.site, a.step, false); };
+    run(threads, cost, [=](Team team) {
+        Range mine = team.share(columns, 4 * LINE);
+        a.site.halves ? expand<Bfloat>(a, mine) : expand<float>(a, mine);
+    });
 }
 
 // Quantizes rows of x [m, k] to bytes for the product below, with its `group`; see QuantizedRows.

@@ -63,7 +63,7 @@ def resolve_adapter(name: str) -> Path:
         ModelNotFound: no such directory, and no such hub repository, or no way to get at it.
     """
     path = _path(name)
-    if path.is_dir():
+    if name and path.is_dir():
         return path
     if path.exists() or not _HUB_ID.fullmatch(name):
         raise ModelNotFound(f"there is no directory {path}, and {name!r} cannot be a hub id")

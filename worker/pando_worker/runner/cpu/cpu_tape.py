@@ -6,6 +6,9 @@ were made with. A later step writes its tokens to the tape's inputs and makes th
 is the CPU's equivalent of a CUDA graph. Kernels are recorded as they are called, and torch's
 operators by a dispatch mode, so it works for any model's code.
 
+Steps with adapters have tapes of their own. Their kernels read which tokens have which adapter, so
+a tape does not depend on that.
+
 A tape is used only after it has reproduced the model's output for other tokens.
 """
 
@@ -13,7 +16,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,6 +26,7 @@ from pando_worker.attention.backend import AttentionBackend, page_numbers
 from pando_worker.batch import ForwardBatch
 from pando_worker.cpu.attention import CpuAttention
 from pando_worker.cpu.kernels import Call
+from pando_worker.models.lora import LoraMemory, LoraTokens
 from pando_worker.runner.sampling.future_tokens import FutureTokens
 
 log = logging.getLogger("pando.worker.cpu")
@@ -49,11 +53,12 @@ class Tape:
     # new tokens, [rows]; see `page_numbers`.
     numbers: dict[bool, tuple[Tensor, Tensor]]
     logits: Tensor  # float32 [rows, vocab_size], the output
+    lora: LoraTokens | None = None  # of a step with adapters; n is the number of rows
     calls: list[Call] = field(default_factory=list)
     kept: list[Tensor] = field(default_factory=list)  # tensors whose memory the calls use
     nbytes: int = 0  # of memory that only this tape uses
 
-    def load(self, batch: ForwardBatch, input_ids: Tensor) -> None:
+    def load(self, batch: ForwardBatch, input_ids: Tensor, lora: LoraTokens | None) -> None:
         self.input_ids.copy_(input_ids)
         self.positions.copy_(torch.from_numpy(batch.positions))
         self.lengths.copy_(torch.from_numpy(batch.seq_lens))
@@ -61,6 +66,10 @@ class Tape:
             table, slots = page_numbers(batch, kind)
             pages[:, : table.shape[1]].copy_(torch.from_numpy(table))
             out_slots.copy_(torch.from_numpy(slots))
+        if self.lora is not None and lora is not None:
+            self.lora.tokens[: len(lora.tokens)].copy_(lora.tokens)
+            self.lora.slots[: len(lora.slots)].copy_(lora.slots)
+            self.lora.count.copy_(lora.count)
 
     def play(self) -> Tensor:
         for function, args in self.calls:
@@ -74,6 +83,7 @@ class DecodeTapes:
     Args:
         model: maps input ids, positions and a planned backend to logits
         most_pages: largest number of pages of one request
+        lora: of the model, if it has adapters
     """
 
     def __init__(
@@ -82,14 +92,17 @@ class DecodeTapes:
         attention: CpuAttention,
         futures: FutureTokens,
         most_pages: int,
+        lora: LoraMemory | None = None,
     ) -> None:
         self._model = model
         self._attention = attention
         self._futures = futures
         self._most_pages = most_pages
-        self._tapes: dict[int, Tape] = {}
-        self._seen: set[int] = set()
-        self._refused: set[int] = set()
+        self._lora = lora
+        self._tapes: dict[_Kind, Tape] = {}
+        self._seen: set[_Kind] = set()
+        self._refused: set[_Kind] = set()
+        self._recordable = True
 
     @torch.inference_mode()
     def run(self, batch: ForwardBatch) -> Tensor | None:
@@ -98,54 +111,66 @@ class DecodeTapes:
         rows = len(batch.extend_lens)
         if rows > MOST_ROWS or rows != len(batch.input_ids):
             return None
-        if tape := self._tapes.get(rows):
-            tape.load(batch, self._futures.resolve(batch.input_ids))
+        kind = _Kind(rows, with_adapters=self._step is not None)
+        if tape := self._tapes.get(kind):
+            tape.load(batch, self._futures.resolve(batch.input_ids), self._step)
             return tape.play()
-        if rows in self._seen and rows not in self._refused:
-            return self._make(batch, rows)
-        self._seen.add(rows)
+        if kind in self._seen and kind not in self._refused and self._recordable:
+            return self._make(batch, kind)
+        self._seen.add(kind)
         return None
 
-    def _make(self, batch: ForwardBatch, rows: int) -> Tensor | None:
+    @property
+    def _step(self) -> LoraTokens | None:
+        """The tokens with adapters of the step that runs."""
+        return None if self._lora is None else self._lora.step
+
+    def _make(self, batch: ForwardBatch, kind: "_Kind") -> Tensor | None:
         """Record this step."""
         ids = self._futures.resolve(batch.input_ids)
         try:
-            tape = self._record(batch, ids, rows)
+            tape = self._record(batch, ids, kind)
         except NotRecordableError as reason:
-            self._refused.update(range(1, MOST_ROWS + 1))
+            self._recordable = False
             log.info("decode steps of this model are not recorded: %s", reason)
             return None
         used = sum(other.nbytes for other in self._tapes.values()) + tape.nbytes
         if used > MOST_BYTES:
-            self._refused.add(rows)
-            log.info("steps of %d rows are not recorded: recorded ones take enough memory", rows)
+            self._refused.add(kind)
+            log.info("steps of %s are not recorded: recorded ones take enough memory", kind)
             return None
         if not self._proven(tape, batch, ids):
-            self._refused.add(rows)
-            log.warning("a recorded step of %d rows differs from the model: not used", rows)
+            self._refused.add(kind)
+            log.warning("a recorded step of %s differs from the model: not used", kind)
             return None
-        self._tapes[rows] = tape
-        tape.load(batch, ids)
+        self._tapes[kind] = tape
+        tape.load(batch, ids, self._step)
         return tape.play()
 
-    def _record(self, batch: ForwardBatch, ids: Tensor, rows: int) -> Tape:
+    def _record(self, batch: ForwardBatch, ids: Tensor, kind: "_Kind") -> Tape:
+        rows, step = kind.rows, self._step
         tape = Tape(
             input_ids=ids.clone(),
             positions=torch.empty(rows, dtype=torch.int64),
             lengths=torch.empty(rows, dtype=torch.int32),
             numbers={kind: self._new_numbers(rows) for kind in self._attention.kinds},
             logits=ids,  # replaced below
+            lora=_new_tokens(rows) if kind.with_adapters else None,
         )
-        tape.load(batch, ids)
+        tape.load(batch, ids, step)
         extends = torch.ones(rows, dtype=torch.int32)
         tape.kept.append(extends)
         self._attention.plan_on(tape.numbers, tape.lengths, extends, batch.page_size)
         self._attention.kernels.record(tape.calls, self._attention.threads)
+        if self._lora is not None:
+            self._lora.step = tape.lora
         try:
             with _Recorder(tape):
                 tape.logits = self._model(tape.input_ids, tape.positions, self._attention)
         finally:
             self._attention.kernels.stop_recording()
+            if self._lora is not None:
+                self._lora.step = step
         return tape
 
     def _new_numbers(self, rows: int) -> tuple[Tensor, Tensor]:
@@ -156,11 +181,26 @@ class DecodeTapes:
         """Whether the tape gives the model's output for other tokens. This overwrites the step's
         keys and values, which are written again when the step is replayed or run."""
         others = torch.where(ids == 0, 1, 0)
-        tape.load(batch, others)
+        tape.load(batch, others, self._step)
         played = tape.play().clone()
         self._attention.plan(batch)
         expected = self._model(others, torch.from_numpy(batch.positions), self._attention)
         return torch.allclose(played, expected, rtol=1e-4, atol=1e-4, equal_nan=True)
+
+
+class _Kind(NamedTuple):
+    """The steps that have a tape in common."""
+
+    rows: int
+    with_adapters: bool
+
+    def __str__(self) -> str:
+        return f"{self.rows} rows{' with adapters' * self.with_adapters}"
+
+
+def _new_tokens(rows: int) -> LoraTokens:
+    tokens, slots = torch.zeros(2, rows, dtype=torch.int32)
+    return LoraTokens(tokens, slots, torch.zeros(1, dtype=torch.int32))
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -123,7 +123,7 @@ class CudaGraphRunner:
         if rows > self.sizes[-1] or len(batch.input_ids) != rows:
             return None
         size = next(size for size in self.sizes if size >= rows)
-        if not self._attention.takes(batch, size):
+        if batch.adapters is not None or not self._attention.takes(batch, size):
             return None
         graph = self._graphs[size]
         self._fill(padded(batch, size, *self._padding), graph.attention)

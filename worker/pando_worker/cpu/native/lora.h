@@ -1,0 +1,241 @@
+// What adapters add to linear layers: y += scale * (x . A^T) . B^T for each token's own A and B of low
+// rank. The tokens are sorted by adapter, and neighbours with the same one are a run: its A and B are
+// read once for all of them.
+//
+// Adapters lie in pages. A page has PAGE ranks of every section (a linear layer of the checkpoint): A
+// [PAGE, inputs] and B transposed [PAGE, width]. As floats, or as bfloat16.
+
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "bfloat.h"
+#include "linear.h"
+#include "team.h"
+#include "vectors.h"
+
+constexpr long PAGE = 16;
+
+// As written by cpu/ops.py: all numbers are 64 bits wide.
+struct LoraSection {
+    int64_t a, b;          // places in a page
+    int64_t first, width;  // columns of y
+};
+struct LoraSite {
+    const void* pages;          // [pages, page_numbers]
+    int64_t page_numbers;
+    const int32_t* slot_pages;  // [slots, most_pages]
+    int64_t most_pages;
+    const int32_t* ranks;       // [slots, stride], this layer's sections from `offset` on
+    const float* scales;        // the same
+    int64_t stride, offset;
+    int64_t inputs, halves, count;
+    LoraSection sections[];     // [count]
+
+    long most_rank() const { return most_pages * PAGE; }
+    long rank(long slot, long section) const { return ranks[slot * stride + offset + section]; }
+    float scale(long slot, long section) const { return scales[slot * stride + offset + section]; }
+    // Row `r` of a matrix [rank, columns] whose first row in a page is at `place`.
+    template <class T>
+    const T* row(long slot, long r, long place, long columns) const {
+        long page = slot_pages[slot * most_pages + r / PAGE];
+        return static_cast<const T*>(pages) + page * page_numbers + place + r % PAGE * columns;
+    }
+};
+
+// A step's tokens with adapters.
+struct LoraTokens {
+    const int32_t *tokens, *slots;
+    const int32_t* count;
+
+    // Calls each(slot, begin, end) for groups of at most `most` tokens with the same slot.
+    template <class Each>
+    void runs(long most, Each each) const {
+        for (long i = 0, end; i < *count; i = end) {
+            for (end = i + 1; end < *count && end < i + most && slots[end] == slots[i];) ++end;
+            each(slots[i], i, end);
+        }
+    }
+};
+
+inline double lora_cost(const LoraSite& site, const LoraTokens& step, bool shrink) {
+    double cost = 0;
+    for (long i = 0; i < *step.count; ++i)
+        for (long s = 0; s < site.count; ++s)
+            cost += double(site.rank(step.slots[i], s)) * (shrink ? site.inputs : site.sections[s].width);
+    return cost;
+}
+
+typedef uint16_t HalfVec __attribute__((vector_size(VL * 2)));
+typedef uint32_t WordVec __attribute__((vector_size(VL * 4)));
+
+inline Vec load_wide(const float* p) { return load(p); }
+inline Vec load_wide(const Bfloat* p) {
+    HalfVec bits;
+    std::memcpy(&bits, p, sizeof bits);
+    return (Vec)(__builtin_convertvector(bits, WordVec) << 16);
+}
+inline Vec load_wide_first(const float* p, long count) { return load_first(p, count); }
+inline Vec load_wide_first(const Bfloat* p, long count) {
+    float wide[VL] = {};
+    widen(p, wide, count);
+    return load(wide);
+}
+
+// out[i][j] = dot(x_i, a_j), like `tile`, for matrices of any type.
+template <int NR, int MR, class T>
+inline void dots(const T* const* a, const float* const* x, long k, float out[MR][NR]) {
+    Vec acc[MR][NR] = {};
+    long at = 0;
+    for (; at + VL <= k; at += VL) {
+        Vec xs[MR];
+        for (int i = 0; i < MR; ++i) xs[i] = load(x[i] + at);
+        for (int j = 0; j < NR; ++j) {
+            Vec as = load_wide(a[j] + at);
+            for (int i = 0; i < MR; ++i) acc[i][j] = multiply_add(xs[i], as, acc[i][j]);
+        }
+    }
+    if (at < k)
+        for (int j = 0; j < NR; ++j) {
+            Vec as = load_wide_first(a[j] + at, k - at);
+            for (int i = 0; i < MR; ++i)
+                acc[i][j] = multiply_add(load_first(x[i] + at, k - at), as, acc[i][j]);
+        }
+    for (int i = 0; i < MR; ++i) {
+        if constexpr (NR == 4)
+            sum4(acc[i][0], acc[i][1], acc[i][2], acc[i][3], out[i]);
+        else
+            for (int j = 0; j < NR; ++j) out[i][j] = sum(acc[i][j]);
+    }
+}
+
+struct Shrink {
+    const LoraSite& site;
+    LoraTokens step;
+    const float* x;
+    long x_stride;
+    float* h;  // [tokens of the step, sections, most rank], times the scale
+};
+
+template <int NR, int MR, class T>
+inline void shrink_tile(const Shrink& p, long slot, long section, long i, long rank) {
+    const LoraSite& site = p.site;
+    const T* a[NR];
+    const float* x[MR];
+    for (int r = 0; r < NR; ++r)
+        a[r] = site.row<T>(slot, rank + r, site.sections[section].a, site.inputs);
+    for (int r = 0; r < MR; ++r) x[r] = p.x + p.step.tokens[i + r] * p.x_stride;
+    float out[MR][NR], scale = site.scale(slot, section);
+    dots<NR, MR>(a, x, site.inputs, out);
+    for (int r = 0; r < MR; ++r)
+        for (int c = 0; c < NR; ++c)
+            p.h[((i + r) * site.count + section) * site.most_rank() + rank + c] = scale * out[r][c];
+}
+
+template <int NR, class T>
+inline void shrink_rows(const Shrink& p, long slot, long section, long i, long end, long rank) {
+    constexpr int MR = VL == 16 ? 6 : 3;
+    for (; i + MR <= end; i += MR) shrink_tile<NR, MR, T>(p, slot, section, i, rank);
+    for (; i + 2 <= end; i += 2) shrink_tile<NR, 2, T>(p, slot, section, i, rank);
+    for (; i < end; ++i) shrink_tile<NR, 1, T>(p, slot, section, i, rank);
+}
+
+constexpr long FOUR = 4;        // ranks of a part of the work
+constexpr long RUN_TOKENS = 48;  // so that their inputs stay in the L2 cache
+
+// Computes one thread's share of h. The work is divided into groups of tokens times four ranks.
+template <class T>
+inline void shrink(const Shrink& p, Team team) {
+    const LoraSite& site = p.site;
+    long parts = 0, part = 0;
+    auto fours = [&](long slot, long s) { return (site.rank(slot, s) + FOUR - 1) / FOUR; };
+    p.step.runs(RUN_TOKENS, [&](long slot, long, long) {
+        for (long s = 0; s < site.count; ++s) parts += fours(slot, s);
+    });
+    Range mine = team.share(parts, 1);
+    p.step.runs(RUN_TOKENS, [&](long slot, long begin, long end) {
+        for (long s = 0; s < site.count; ++s) {
+            long rank = site.rank(slot, s);
+            for (long four = 0; four < fours(slot, s); ++four, ++part) {
+                if (part < mine.begin || part >= mine.end) continue;
+                long first = four * FOUR;
+                if (first + FOUR <= rank)
+                    shrink_rows<FOUR, T>(p, slot, s, begin, end, first);
+                else
+                    for (; first < rank; ++first) shrink_rows<1, T>(p, slot, s, begin, end, first);
+            }
+        }
+    });
+}
+
+struct Expand {
+    const LoraSite& site;
+    LoraTokens step;
+    const float* h;
+    float* y;
+    long y_stride;
+};
+
+// Adds to NV vectors of columns of MR tokens, from column `at` of the section on.
+template <int NV, int MR, class T>
+inline void expand_tile(const Expand& p, long slot, long section, long rank, long i, long at) {
+    const LoraSite& site = p.site;
+    const LoraSection& part = site.sections[section];
+    const float* h = p.h + (i * site.count + section) * site.most_rank();
+    long h_stride = site.count * site.most_rank();
+    float* y[MR];
+    Vec acc[MR][NV];
+    for (int r = 0; r < MR; ++r) {
+        y[r] = p.y + p.step.tokens[i + r] * p.y_stride + part.first + at;
+        for (int v = 0; v < NV; ++v) acc[r][v] = load(y[r] + v * VL);
+    }
+    for (long first = 0; first < rank; first += PAGE) {
+        const T* b = site.row<T>(slot, first, part.b, part.width) + at;
+        for (long j = first; j < std::min(rank, first + PAGE); ++j, b += part.width) {
+            Vec bs[NV];
+            for (int v = 0; v < NV; ++v) bs[v] = load_wide(b + v * VL);
+            for (int r = 0; r < MR; ++r)
+                for (int v = 0; v < NV; ++v)
+                    acc[r][v] = multiply_add(broadcast(h[r * h_stride + j]), bs[v], acc[r][v]);
+        }
+    }
+    for (int r = 0; r < MR; ++r)
+        for (int v = 0; v < NV; ++v) store(y[r] + v * VL, acc[r][v]);
+}
+
+template <int NV, class T>
+inline void expand_rows(const Expand& p, long slot, long section, long rank, long i, long end, long at) {
+    for (; i + 4 <= end; i += 4) expand_tile<NV, 4, T>(p, slot, section, rank, i, at);
+    for (; i < end; ++i) expand_tile<NV, 1, T>(p, slot, section, rank, i, at);
+}
+
+// One column, where less than a vector is left.
+template <class T>
+inline void expand_column(const Expand& p, long slot, long section, long rank, long i, long end, long at) {
+    const LoraSite& site = p.site;
+    const LoraSection& part = site.sections[section];
+    for (; i < end; ++i) {
+        const float* h = p.h + (i * site.count + section) * site.most_rank();
+        float& y = p.y[p.step.tokens[i] * p.y_stride + part.first + at];
+        for (long j = 0; j < rank; ++j) y += h[j] * widened(site.row<T>(slot, j, part.b, part.width)[at]);
+    }
+}
+
+// Adds to some columns of y.
+template <class T>
+inline void expand(const Expand& p, Range columns) {
+    constexpr int NV = VL == 16 ? 4 : 2;
+    p.step.runs(RUN_TOKENS, [&](long slot, long i, long end) {
+        for (long s = 0; s < p.site.count; ++s) {
+            const LoraSection& part = p.site.sections[s];
+            long rank = p.site.rank(slot, s);
+            long at = std::max<long>(columns.begin - part.first, 0);
+            long stop = std::min<long>(columns.end - part.first, part.width);
+            if (!rank) continue;
+            for (; at + NV * VL <= stop; at += NV * VL) expand_rows<NV, T>(p, slot, s, rank, i, end, at);
+            for (; at + VL <= stop; at += VL) expand_rows<1, T>(p, slot, s, rank, i, end, at);
+            for (; at < stop; ++at) expand_column<T>(p, slot, s, rank, i, end, at);
+        }
+    });
+}
