@@ -14,7 +14,14 @@ from rich.text import Text
 Object = Mapping[str, Any]
 
 _COLUMNS = ("POOL", "MODEL", "MODE", "READY", "STARTING", "DRAINING", "DESIRED", "PRESSURE", "AGE")
-_ASSUMED = {"Ready": "True", "ScalingActive": "True", "ScalingLimited": "False"}
+_ASSUMED = {
+    "Ready": "True",
+    "Available": "True",
+    "Progressing": "False",
+    "ScalingActive": "True",
+    "ScalingLimited": "False",
+    "Stalled": "False",
+}
 """The normal status of each condition, which is not shown."""
 
 

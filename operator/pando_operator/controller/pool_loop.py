@@ -169,6 +169,7 @@ class PoolLoop:
                 raise  # there is no Deployment to keep
             seen = replace(seen, refusal=error, degraded=refused(error))
             replicas = replicas_of(seen.deployment)
+        seen = self._compared(seen, memory)
         self._scaling = pool.spec.scaling
         worths, target = await self._worths_and_target(seen)
         actions = plan(
@@ -267,6 +268,17 @@ class PoolLoop:
             refusal=None,
             now=now,
         )
+
+    def _compared(self, seen: Observation, memory: Memory) -> Observation:
+        """What was seen, compared with the Deployment as it is now: the pods of one that has just
+        got another template are outdated, and no status may say that they are what the new spec
+        wants."""
+        deployment = self._shared.caches.deployment(self.key)
+        if deployment is seen.deployment:
+            return seen
+        pods = self._pods(seen.reading, seen.now)
+        counts = census(pods, seen.now, late_after_s(learned_start_s(memory.starts)))
+        return replace(seen, deployment=deployment, pods=pods, census=counts)
 
     async def _report_to_routers(self, seen: Observation, memory: Memory, *, decided: bool) -> None:
         if seen.reading is None:

@@ -1,8 +1,13 @@
 """The conditions of a pool's status.
 
-`Ready`: the pool answers requests, or wakes up to answer them. `ScalingActive`: the load decides
-the size. `ScalingLimited`: a limit keeps the size from what the load needs. `AdaptersReady`: all
-replicas have all adapters. `Degraded`: a person has to act, as its message explains.
+`Available`: the pool answers requests, or wakes up to answer them. `Ready`: it has become what its
+spec says, so a change of the spec can be awaited. `Progressing`: it is on its way there.
+`ScalingActive`: the load decides the size. `ScalingLimited`: a limit keeps the size from what the
+load needs. `AdaptersReady`: all replicas have all adapters. `Degraded`: a person has to act, as
+its message explains. `Stalled`: so much so that the spec cannot be reached.
+
+Flux reads `Ready` and `Stalled` of any kind, with `observedGeneration`, by the rules of kstatus
+(https://github.com/kubernetes-sigs/cli-utils/blob/master/pkg/kstatus/README.md).
 """
 
 from collections.abc import Iterable, Sequence
@@ -31,18 +36,56 @@ class Verdict:
         return "Unknown" if self.holds is None else str(self.holds)
 
 
-def ready(mode: Mode, census: Census, desired: int) -> Verdict:
+def available(mode: Mode, census: Census, desired: int) -> Verdict:
+    kind = ConditionType.AVAILABLE
     if desired == 0 and census.replicas == 0:
         if mode is Mode.AUTO:
             message = "no replica is wanted; a request wakes the pool"
-            return Verdict(ConditionType.READY, True, "ScaledToZero", message)
+            return Verdict(kind, True, "ScaledToZero", message)
         message = f"spec.replicas is 0, and no request changes that in mode {mode.value}"
-        return Verdict(ConditionType.READY, False, "ScaledToZero", message)
+        return Verdict(kind, False, "ScaledToZero", message)
     message = f"{census.ready} of {desired} replicas take requests"
     if census.ready:
         reason = "AllReplicasReady" if census.ready >= desired else "SomeReplicasReady"
-        return Verdict(ConditionType.READY, True, reason, message)
-    return Verdict(ConditionType.READY, False, "NoReplicaReady", message)
+        return Verdict(kind, True, reason, message)
+    return Verdict(kind, False, "NoReplicaReady", message)
+
+
+def rollout(census: Census, desired: int, *, is_paused: bool) -> tuple[Verdict, Verdict]:
+    """`Ready` and `Progressing` of a pool whose spec was applied."""
+    message = f"{census.updated} of {desired} replicas are updated and take requests"
+    is_ready, is_moving = False, True
+    if census.outdated:
+        message += f", {census.outdated} are still to be replaced"
+        reason, is_moving = "Paused" if is_paused else "RollingOut", not is_paused
+    elif census.updated < desired:
+        reason = "SomeReplicasReady" if census.updated else "NoReplicaReady"
+    else:
+        is_ready, is_moving = True, census.draining > 0
+        reason = "AllReplicasReady" if desired else "ScaledToZero"
+    return (
+        Verdict(ConditionType.READY, is_ready, reason, message),
+        Verdict(ConditionType.PROGRESSING, is_moving, reason, message),
+    )
+
+
+def unapplied(reason: str) -> tuple[Verdict, Verdict]:
+    """The same two of a pool whose spec could not be applied."""
+    message = "the spec was not applied; see the condition Degraded"
+    return (
+        Verdict(ConditionType.READY, False, reason, message),
+        Verdict(ConditionType.PROGRESSING, False, reason, message),
+    )
+
+
+_STALLS = ("InvalidSpec", "NameTaken", "Forbidden", "Invalid", "ProgressDeadlineExceeded")
+"""Reasons of `Degraded` for which waiting alone does not help."""
+
+
+def stalled(degraded: Verdict) -> Verdict:
+    if degraded.holds and degraded.reason in _STALLS:
+        return Verdict(ConditionType.STALLED, True, degraded.reason, degraded.message)
+    return Verdict(ConditionType.STALLED, False, "AsExpected")
 
 
 def scaling_active(mode: Mode, decision: Decision, *, is_starting: bool) -> Verdict:
@@ -94,23 +137,23 @@ def adapters_ready(rows: Sequence[AdapterStatus]) -> Verdict:
 def degraded(
     deployment: Object | None,
     pods: Sequence[Object],
-    stalled: Sequence[str],
+    engines: Sequence[str],
     silent: Sequence[str],
     now: float,
 ) -> Verdict:
     """Whether a valid pool's Deployment fails to create its pods, or a pod does not run.
 
     Args:
-        stalled: names of the pods whose engines have stalled.
+        engines: names of the pods whose engines have stalled.
         silent: names of the ready pods that send no heartbeats.
     """
     verdict = _deployment_trouble(deployment, "ReplicaFailure", "True")
     if verdict is None and (found := pods_trouble(pods, now)) is not None:
         verdict = trouble(found.reason, found.message)
-    if verdict is None and stalled:
+    if verdict is None and engines:
         why = "its engine has stalled, so it takes no requests; if that lasts, its watchdog ends it"
         verdict = trouble(
-            "EngineStalled", f"pod {', pod '.join(stalled)}: {why} and logs its stacks"
+            "EngineStalled", f"pod {', pod '.join(engines)}: {why} and logs its stacks"
         )
     if verdict is None and silent:
         why = "it is ready and sends no heartbeats, so routers send it nothing and it counts as"

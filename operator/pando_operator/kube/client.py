@@ -52,11 +52,13 @@ class Kube:
         return await self._call("get", "GET", resource, key)
 
     async def list(
-        self, resource: Resource, namespace: str = "", selector: str = ""
+        self, resource: Resource, namespace: str = "", selector: str = "", *, name: str = ""
     ) -> tuple[list[Object], str]:
-        """All objects of a namespace (or of the cluster), and the resourceVersion to watch from."""
+        """All objects of a namespace (or of the cluster), and the resourceVersion to watch from.
+        With `name` only the one of that name, if there is one."""
         items: list[Object] = []
         query = {"limit": str(PAGE)} | ({"labelSelector": selector} if selector else {})
+        query |= {"fieldSelector": f"metadata.name={name}"} if name else {}
         while True:
             page = await self._call("list", "GET", resource, Key(namespace, ""), query=query)
             # The items of a list lack apiVersion and kind.
@@ -67,11 +69,10 @@ class Kube:
                 return items, str(metadata.get("resourceVersion", ""))
             query["continue"] = metadata["continue"]
 
-    async def create(self, resource: Resource, body: Object, *, dry_run: bool = False) -> Object:
-        """Raises Conflict if the object exists. `dry_run` changes nothing."""
+    async def create(self, resource: Resource, body: Object) -> Object:
+        """Raises Conflict if the object exists."""
         key = Key(key_of(body).namespace, "")
-        query = {"dryRun": "All"} if dry_run else None
-        return await self._call("create", "POST", resource, key, query=query, body=body)
+        return await self._call("create", "POST", resource, key, body=body)
 
     async def replace(self, resource: Resource, body: Object) -> Object:
         """Write the whole object. Raises Conflict if it changed since `body`'s resourceVersion."""
@@ -81,17 +82,24 @@ class Kube:
         await self._call("delete", "DELETE", resource, key)
 
     async def apply(
-        self, resource: Resource, body: Object, *, manager: str, subresource: str = ""
+        self,
+        resource: Resource,
+        body: Object,
+        *,
+        manager: str,
+        subresource: str = "",
+        force: bool = True,
     ) -> Object:
-        """Server-side apply: `manager` then owns the fields of `body`, even those of other
-        managers, and gives up fields of its last apply that `body` lacks."""
+        """Server-side apply: `manager` then owns the fields of `body` and gives up fields of its
+        last apply that `body` lacks. With `force` it takes fields from other managers; without it,
+        such a field raises FieldConflict and nothing changes."""
         return await self._call(
             "patch",
             "PATCH",
             resource,
             key_of(body),
             subresource=subresource,
-            query={"fieldManager": manager, "force": "true"},
+            query={"fieldManager": manager, "force": str(force).lower()},
             body={"apiVersion": resource.api_version, "kind": resource.kind} | body,
             content_type="application/apply-patch+yaml",
         )

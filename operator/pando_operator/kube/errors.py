@@ -19,6 +19,10 @@ class Conflict(KubeError):  # noqa: N818
     """Somebody else wrote first, or the object already exists: read again, then decide again."""
 
 
+class FieldConflict(Conflict):
+    """An apply without force would change fields of other managers; the message names them."""
+
+
 class Gone(KubeError):  # noqa: N818
     """The server no longer keeps the version that a watch or list continues from: list again."""
 
@@ -51,6 +55,10 @@ _BY_STATUS: dict[int, type[KubeError]] = {
 def error_of(status: int, body: bytes | str, doing: str) -> KubeError:
     """The exception for an answer of `status`; `doing` names the call, such as "get pods/a"."""
     kind = _BY_STATUS.get(status, Unavailable if status >= 500 else KubeError)
+    if kind is Conflict and b"FieldManagerConflict" in (
+        body.encode() if isinstance(body, str) else body
+    ):
+        kind = FieldConflict
     return kind(f"{doing}: {_message(body) or 'no reason given'} ({status})")
 
 

@@ -16,6 +16,8 @@ class Census:
     starting: int  # of these, those that do not yet
     stalled: int  # of these, those whose engines have stalled
     draining: int  # pods that leave, including those that are being deleted
+    updated: int = 0  # of those that take requests: pods of the Deployment's current template
+    outdated: int = 0  # existing pods of another template
     late: int = 0  # of those that do not take requests: they should long since
     silent: int = 0  # of those that take requests: nobody has heard of them for SILENT_S
 
@@ -33,6 +35,8 @@ def census(pods: Sequence[PodView], now: float, late_s: float) -> Census:
         starting=len(alive) - ready - draining - stalled,
         stalled=stalled,
         draining=draining + ending,
+        updated=sum(pod.is_serving and not pod.outdated for pod in alive),
+        outdated=sum(pod.outdated for pod in alive),
         late=stalled + sum(_has_passed(pod.unready_since, late_s, now) for pod in alive),
         silent=len(silent(pods, now)),
     )

@@ -21,6 +21,7 @@ def deployment(pool: WorkerPool, settings: OperatorSettings) -> dict[str, Any]:
         "metadata": metadata(pool, pool.name),
         "spec": {
             "selector": {"matchLabels": selector(pool.name)},
+            "paused": pool.spec.paused,  # set if false, too: `kubectl rollout pause` is undone
             # A new replica must serve before an old one leaves.
             "strategy": {
                 "type": "RollingUpdate",

@@ -245,6 +245,13 @@ class WorkerPoolSpec(SpecPart):
             " changes; then leave it out of what you apply",
         ),
     ] = 1
+    paused: Annotated[
+        bool,
+        Field(
+            description="a changed template replaces no pods until this is false again; the pool"
+            " still scales, with pods of the new template"
+        ),
+    ] = False
     scaling: Annotated[
         Scaling,
         Field(

@@ -19,10 +19,13 @@ MESSAGE_CHARS = 32_768
 
 class ConditionType(StrEnum):
     READY = "Ready"
+    AVAILABLE = "Available"
+    PROGRESSING = "Progressing"
     SCALING_ACTIVE = "ScalingActive"
     SCALING_LIMITED = "ScalingLimited"
     ADAPTERS_READY = "AdaptersReady"
     DEGRADED = "Degraded"
+    STALLED = "Stalled"
 
 
 class Condition(StatusPart):
@@ -70,6 +73,9 @@ class WorkerPoolStatus(StatusPart):
     ] = 0
     replicas: Annotated[int, Field(ge=0, description="existing pods")] = 0
     ready_replicas: Annotated[int, Field(ge=0, description="pods that take requests")] = 0
+    updated_replicas: Annotated[
+        int, Field(ge=0, description="of these, pods of the current template")
+    ] = 0
     starting_replicas: Annotated[int, Field(ge=0, description="pods that do not yet")] = 0
     stalled_replicas: Annotated[int, Field(ge=0, description="pods with a stalled engine")] = 0
     draining_replicas: Annotated[int, Field(ge=0, description="pods that are leaving")] = 0

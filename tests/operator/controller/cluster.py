@@ -125,7 +125,9 @@ class Cluster:
         self._templates[revision] = template
         made = Deployment(wanted, revision, time.time())
         controller = self._deployments.setdefault(uid, made)
-        controller.replicas, controller.template = wanted, revision
+        controller.replicas = wanted
+        if not deployment["spec"].get("paused"):
+            controller.template = revision
         sets: dict[str, list[Object]] = {}
         for pod in pods:
             if key_of(pod).name not in self._owners:

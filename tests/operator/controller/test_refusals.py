@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import pytest
 from aiohttp import web
 
-from pando_operator.kube.resources import DEPLOYMENTS, PODS, SERVICES, Object
+from pando_operator.kube.errors import Forbidden
+from pando_operator.kube.resources import DEPLOYMENTS, PODS, SERVICES, Object, Resource
 from tests.operator.controller.conftest import FAST, Scene, draining
 from tests.operator.front import Fault, Front
 
@@ -112,16 +114,52 @@ async def test_what_somebody_else_has_made_under_the_pools_name_is_left_alone(
         await until_degraded(scene, "AsExpected")
 
 
-async def test_a_webhook_that_refuses_dry_runs_keeps_no_pool_from_starting(
-    scene: Scene, front: Front
+@pytest.mark.parametrize("kind", ["Service", "Deployment"])
+async def test_a_foreign_object_is_left_untouched_under_a_full_quota_too(
+    scene: Scene, kind: str
 ) -> None:
-    words = '{"message": "admission webhook \\"old\\" does not support dry run"}'
-    dry = Fault(lambda request: "dryRun" in request.query, status=400, body=words)
-    front.faults.append(dry)
-    async with scene.operator(kubeconfig=str(scene.server.kubeconfig(server=front.url))):
+    """A quota refuses every creation before the server looks for the name."""
+    metadata = {"name": "pool", "namespace": scene.namespace}
+    labels = {"app": "other"}
+    container = {"name": "web", "image": "web:1"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+    resource, spec = {
+        "Service": (SERVICES, {"selector": labels, "ports": [{"port": 80}]}),
+        "Deployment": (
+            DEPLOYMENTS,
+            {"replicas": 0, "selector": {"matchLabels": labels}, "template": template},
+        ),
+    }[kind]
+    before = await scene.kube.create(resource, {"metadata": metadata, "spec": spec})
+    await full_quota(scene, f"count/{resource.plural}.apps" if kind == "Deployment" else "services")
+    async with scene.operator():
         await scene.make(scaling=MANUAL, replicas=1)
-        await scene.serving(1)
-    assert dry.hits
+        condition = await until_degraded(scene, "NameTaken")
+        assert f"{kind} {scene.namespace}/pool" in condition["message"]
+        after = await scene.kube.get(resource, scene.key())
+        assert (after["spec"], after["metadata"]) == (before["spec"], before["metadata"])
+
+
+async def full_quota(scene: Scene, what: str) -> None:
+    quotas = Resource("", "v1", "resourcequotas", "ResourceQuota")
+    metadata = {"name": "full", "namespace": scene.namespace}
+    await scene.kube.create(quotas, {"metadata": metadata, "spec": {"hard": {what: "0"}}})
+    status = {"status": {"hard": {what: "0"}, "used": {what: "0"}}}  # no controller here counts
+    key = scene.key("full")
+    await scene.kube.patch(quotas, key, status, manager="quota", subresource="status")
+
+    async def holds() -> bool:
+        probe = {"metadata": {"name": "probe", "namespace": scene.namespace}}
+        ports = {"spec": {"ports": [{"port": 80}]}}
+        try:
+            await scene.kube.create(SERVICES, probe | ports)
+        except Forbidden:
+            return True
+        await scene.kube.delete(SERVICES, scene.key("probe"))
+        return False
+
+    if what == "services":
+        await scene.until(holds, "the quota holds")
 
 
 async def test_a_pod_with_the_pools_label_alone_is_no_replica(scene: Scene) -> None:

@@ -1,5 +1,6 @@
 """Conditions are right in each mode, and no longer than the API allows."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -8,10 +9,12 @@ import pytest
 from pando_operator.controller.reporting.status import is_due
 from pando_operator.controller.verdicts import (
     adapters_ready,
+    available,
     conditions,
     degraded,
-    ready,
+    rollout,
     scaling_active,
+    stalled,
     trouble,
 )
 from pando_operator.lifecycle.census import Census
@@ -29,12 +32,12 @@ def decision(ready: int) -> Decision:
     return decide(pool(*[0.5] * ready, coming=1), ScalingPolicy(max_replicas=9), NOW)
 
 
-def test_only_a_pool_that_a_request_wakes_is_ready_without_replicas() -> None:
-    asleep = ready(Mode.AUTO, NOBODY, 0)
+def test_only_a_pool_that_a_request_wakes_is_available_without_replicas() -> None:
+    asleep = available(Mode.AUTO, NOBODY, 0)
     assert (asleep.holds, asleep.reason) == (True, "ScaledToZero")
     assert "a request wakes the pool" in asleep.message
     for mode in (Mode.MANUAL, Mode.RECOMMEND):
-        put_out = ready(mode, NOBODY, 0)
+        put_out = available(mode, NOBODY, 0)
         assert (put_out.holds, put_out.reason) == (False, "ScaledToZero")
         assert put_out.message.startswith("spec.replicas is 0")
 
@@ -106,3 +109,40 @@ def test_a_status_is_written_at_once_for_an_adapters_numbers_and_later_for_its_w
     words = WorkerPoolStatus(adapters=(row(ready=1, state="other words"),))
     assert not is_due(before, words, 10.0)
     assert is_due(before, words, 20.0)
+
+
+def of(**counts: int) -> Census:
+    return replace(NOBODY, **counts)
+
+
+@pytest.mark.parametrize(
+    ("counts", "desired", "is_paused", "is_ready", "reason", "is_moving"),
+    [
+        ({"replicas": 3, "updated": 3}, 3, False, True, "AllReplicasReady", False),
+        # Three old ones serve, and the first new one loads.
+        ({"replicas": 4, "ready": 3, "outdated": 3}, 3, False, False, "RollingOut", True),
+        ({"replicas": 4, "updated": 3, "outdated": 1}, 3, False, False, "RollingOut", True),
+        ({"replicas": 3, "ready": 3, "outdated": 3}, 3, True, False, "Paused", False),
+        ({"replicas": 3, "updated": 3}, 3, True, True, "AllReplicasReady", False),
+        ({"replicas": 2, "updated": 1}, 2, False, False, "SomeReplicasReady", True),
+        ({"replicas": 1}, 1, False, False, "NoReplicaReady", True),
+        ({"replicas": 2, "updated": 1, "draining": 1}, 1, False, True, "AllReplicasReady", True),
+        ({}, 0, False, True, "ScaledToZero", False),
+    ],
+)
+def test_a_change_can_be_awaited(
+    counts: dict[str, int],
+    desired: int,
+    is_paused: bool,
+    is_ready: bool,
+    reason: str,
+    is_moving: bool,
+) -> None:
+    ready, progressing = rollout(of(**counts), desired, is_paused=is_paused)
+    assert (ready.holds, ready.reason, progressing.holds) == (is_ready, reason, is_moving)
+
+
+def test_what_no_waiting_mends_is_stalled() -> None:
+    assert stalled(trouble("InvalidSpec", "spec.x does not exist")).holds
+    assert not stalled(trouble("Unschedulable", "no node")).holds
+    assert not stalled(degraded(None, (), [], [], NOW)).holds

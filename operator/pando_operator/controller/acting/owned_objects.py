@@ -9,7 +9,7 @@ from pando_operator.controller.acting.execute import MANAGER, SCALER, Executor
 from pando_operator.controller.memory import Memory
 from pando_operator.controller.observing.watch_caches import WatchCaches
 from pando_operator.kube.client import Kube
-from pando_operator.kube.errors import Conflict, Forbidden, Invalid, KubeError
+from pando_operator.kube.errors import FieldConflict, Forbidden, Invalid, KubeError
 from pando_operator.kube.resources import (
     DEPLOYMENTS,
     SERVICES,
@@ -68,8 +68,7 @@ class OwnedObjects:
         if there is None:
             # Without a size it would start with one pod. The scaler takes the field over below.
             wanted = wanted | {"spec": wanted["spec"] | {"replicas": size}}
-            await self._check_name(DEPLOYMENTS, wanted, memory)
-            created = await self._kube.apply(DEPLOYMENTS, wanted, manager=MANAGER)
+            created = await self._first(DEPLOYMENTS, wanted, memory)
             memory.applied(DEPLOYMENTS.kind, "", created)
             self._caches.adopt(DEPLOYMENTS, created)
             await self._executor.scale(size)
@@ -111,26 +110,42 @@ class OwnedObjects:
         if memory.is_applied(resource.kind, digest, there):
             return
         if there is None:
-            await self._check_name(resource, wanted, memory)
-        written = await self._kube.apply(resource, wanted, manager=MANAGER)
+            written = await self._first(resource, wanted, memory)
+        else:
+            written = await self._kube.apply(resource, wanted, manager=MANAGER)
         self._caches.adopt(resource, written)
         memory.applied(resource.kind, digest, written)
 
-    async def _check_name(self, resource: Resource, wanted: Object, memory: Memory) -> None:
-        """Raise NameTaken if an object of this name exists that is not the pool's: applying would
-        take it over. Only objects with the pool's label are watched, so this asks the server."""
-        if memory.has_applied(resource.kind):
-            return  # we made it: it is too new for the watch, or it lost its label
+    async def _first(self, resource: Resource, wanted: Object, memory: Memory) -> Object:
+        """Apply an object that no watch shows, which sees those with the pool's label only.
+
+        Raises NameTaken if one of this name exists that is not the pool's: applying would take it
+        over. One that somebody makes at this moment keeps at least the fields that it has.
+        """
+        if memory.has_applied(resource.kind):  # too new for the watch, or it lost its label
+            return await self._kube.apply(resource, wanted, manager=MANAGER)
         try:
-            await self._kube.create(resource, wanted, dry_run=True)
-        except (Forbidden, Invalid):
-            return  # some webhooks refuse dry runs; the apply will show the real answer
-        except Conflict:
-            what = f"{resource.kind} {key_of(wanted)}"
-            message = f"a {what} without the label {POOL_LABEL}={self._key.name} exists"
-            raise NameTaken(
-                f"{message} and does not belong to this pool: delete or rename one of the two"
-            ) from None
+            await self._check_name(resource, wanted)
+            return await self._kube.apply(resource, wanted, manager=MANAGER, force=False)
+        except FieldConflict:
+            raise _taken(resource, wanted, self._key) from None
+
+    async def _check_name(self, resource: Resource, wanted: Object) -> None:
+        key = key_of(wanted)
+        there, _ = await self._kube.list(resource, key.namespace, name=key.name)
+        (owner,) = wanted["metadata"]["ownerReferences"]
+        for item in there:
+            owners = item["metadata"].get("ownerReferences") or ()
+            is_ours = any(one["uid"] == owner["uid"] for one in owners)
+            if not is_ours and POOL_LABEL not in (item["metadata"].get("labels") or {}):
+                raise _taken(resource, wanted, self._key)
+
+
+def _taken(resource: Resource, wanted: Object, pool: Key) -> NameTaken:
+    what = f"a {resource.kind} {key_of(wanted)} without the label {POOL_LABEL}={pool.name}"
+    return NameTaken(
+        f"{what} exists and does not belong to this pool: delete or rename one of the two"
+    )
 
 
 def _digest(item: Object) -> str:

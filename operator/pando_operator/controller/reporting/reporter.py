@@ -17,10 +17,13 @@ from pando_operator.controller.shared import Shared
 from pando_operator.controller.verdicts import (
     Verdict,
     adapters_ready,
+    available,
     conditions,
-    ready,
+    rollout,
     scaling_active,
     scaling_limited,
+    stalled,
+    unapplied,
 )
 from pando_operator.kube.events import EventType
 from pando_operator.kube.resources import WORKER_POOLS, Key, Object
@@ -64,6 +67,7 @@ class Reporter:
             observed_generation=seen.pool.metadata.generation,
             replicas=seen.census.replicas,
             ready_replicas=seen.census.ready,
+            updated_replicas=seen.census.updated,
             starting_replicas=seen.census.starting,
             stalled_replicas=seen.census.stalled,
             draining_replicas=seen.census.draining,
@@ -75,11 +79,13 @@ class Reporter:
             conditions=conditions(
                 before.conditions,
                 (
-                    ready(seen.mode, seen.census, seen.desired),
+                    *_progress(seen),
+                    available(seen.mode, seen.census, seen.desired),
                     scaling_active(seen.mode, seen.decision, is_starting=seen.is_starting),
                     scaling_limited(seen.mode, seen.decision),
                     *self._on_adapters(seen),
                     seen.degraded,
+                    stalled(seen.degraded),
                 ),
                 seen.pool.metadata.generation,
                 moment(seen.now),
@@ -114,7 +120,10 @@ class Reporter:
             update={
                 "observed_generation": generation,
                 "conditions": conditions(
-                    before.conditions, (inactive, verdict), generation, moment(now)
+                    before.conditions,
+                    (*unapplied(verdict.reason), inactive, verdict, stalled(verdict)),
+                    generation,
+                    moment(now),
                 ),
             }
         )
@@ -226,6 +235,12 @@ class Reporter:
         await self._shared.recorder.record(item, said.kind, said.reason, said.message)
 
 
+def _progress(seen: Observation) -> tuple[Verdict, Verdict]:
+    if seen.refusal is not None:
+        return unapplied(seen.degraded.reason)
+    return rollout(seen.census, seen.desired, is_paused=seen.pool.spec.paused)
+
+
 def _status_of(item: Object) -> WorkerPoolStatus:
     """The item's status; an empty one if it cannot be read, since anyone may have written it."""
     try:
@@ -280,7 +295,7 @@ def _changed_conditions(before: WorkerPoolStatus, after: WorkerPoolStatus) -> li
                 said.append(Reported("Warning", one.reason, one.message))
             case ConditionType.DEGRADED if old:
                 said.append(Reported("Normal", "Recovered", "the problem is gone"))
-            case ConditionType.READY if old and old.status != one.status:
+            case ConditionType.AVAILABLE if old and old.status != one.status:
                 said.append(
                     Reported("Warning", "NotReady", one.message)
                     if is_bad
