@@ -123,6 +123,7 @@ class Embed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     namespace: bytes = b""
     adapter: bytes = b""
     deadline_s: float | None = None
+    images: tuple[PromptImage, ...] = ()  # in the order of the prompt
 
 
 class Abort(msgspec.Struct, frozen=True, kw_only=True, tag=True):

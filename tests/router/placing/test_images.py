@@ -59,6 +59,15 @@ async def test_tokens_come_from_the_rule_in_the_heartbeat_and_the_size_in_the_he
         assert none["images"] == []
 
 
+async def test_an_image_to_embed_counts_as_in_a_chat(valkey_url: str) -> None:
+    async with Replica(valkey_url, "a", **RATES, image_rule=GRID), serving(valkey_url) as router:
+        await router.ready("a")
+        found = await router.post("/route/explain?path=/v1/embeddings", asking(CAT))
+        assert found.json["images"] == ["image, 176 tokens (451 x 300 pixels)"]
+        chat = await explained(router, asking(CAT))
+        assert found.json["prompt_tokens"] == chat["prompt_tokens"]
+
+
 async def test_a_videos_tokens_come_from_its_header(valkey_url: str) -> None:
     films = FilmRule(
         bounds="each",

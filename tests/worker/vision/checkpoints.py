@@ -78,6 +78,14 @@ class Seer:
             found: Tensor = self.model(input_ids=ids, use_cache=False, **inputs).logits[0]
         return found
 
+    def hidden(self, text: str, images: Sequence[Image.Image]) -> Tensor:
+        """Final hidden states of a prompt, [num_tokens, hidden_size]."""
+        found: list[Tensor] = []
+        hook = self.model.lm_head.register_forward_pre_hook(lambda _, given: found.append(given[0]))
+        self.logits(text, images)
+        hook.remove()
+        return found[0][0]
+
     def greedy(self, text: str, images: Sequence[Image.Image], count: int) -> list[int]:
         output: list[int] = []
         while len(output) < count:

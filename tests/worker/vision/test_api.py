@@ -69,6 +69,47 @@ async def test_an_answer_about_two_pictures_is_that_of_transformers(
     assert details.model_dump()["image_tokens"] == 32
 
 
+async def test_a_conversation_with_a_picture_is_embedded(
+    client: openai.AsyncOpenAI, llava: Seer
+) -> None:
+    """As vLLM's `messages`: by its last token, alone, with the prompt for an answer, or with the
+    beginning of one."""
+    bare = "USER: <image>\nthe brown fox? "
+    last = {"role": "assistant", "content": [{"type": "text", "text": ""}]}
+    asked: list[tuple[str, list[Any], dict[str, Any]]] = [
+        (bare, [], {}),
+        (f"{bare}ASSISTANT:", [], {"add_generation_prompt": True}),
+        (f"{bare}ASSISTANT:", [last], {"continue_final_message": True}),
+    ]
+    for prompt, more, fields in asked:
+        messages = [*asking(picture("chelsea.png"), WORDS), *more]
+        body = {"model": "llava", "messages": messages, "encoding_format": "float", **fields}
+        found = await client.post("/embeddings", body=body, cast_to=dict[str, Any])
+        hidden = llava.hidden(prompt, [photograph("chelsea.png")])
+        expected = (hidden[-1] / hidden[-1].norm()).tolist()
+        assert found["data"][0]["embedding"] == pytest.approx(expected, abs=2e-5)
+        assert found["usage"]["prompt_tokens"] == len(hidden)
+        assert found["usage"]["prompt_tokens_details"]["image_tokens"] == 16
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({}, "give either 'input' or 'messages'"),
+        ({"input": "a", "messages": asking(WORDS)}, "give either 'input' or 'messages'"),
+        ({"messages": []}, "at least 1 item"),
+        ({"messages": asking(WORDS), "continue_final_message": True}, "has role 'user'"),
+        ({"messages": asking(WORDS), "mm_processor_kwargs": {"a": 1}}, "not supported"),
+        ({"messages": asking({"type": "image_url", "image_url": {"url": "data:,a"}})}, "image"),
+    ],
+)
+async def test_an_embedding_of_no_conversation_is_refused(
+    client: openai.AsyncOpenAI, fields: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(openai.BadRequestError, match=message):
+        await client.post("/embeddings", body={"model": "llava", **fields}, cast_to=dict[str, Any])
+
+
 async def test_the_second_turn_finds_the_picture_in_the_cache(
     client: openai.AsyncOpenAI, llava: Seer
 ) -> None:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from pando_worker.memory.namespace import of_adapter
-from pando_worker.messages import Embed, Generate, PromptImage, SamplingParams
+from pando_worker.messages import Embed, Generate, SamplingParams
 from pando_worker.scheduler.images import read_images
 from pando_worker.scheduler.req import Req
 
@@ -34,7 +34,7 @@ def misfit(
         )
     if grammar_of(command) and not has_grammars:
         return "this worker does not support grammars"
-    if images_of(command) and not has_images:
+    if command.images and not has_images:
         return "this worker's model reads text only"
     return None
 
@@ -53,7 +53,7 @@ def make_req(command: Generate | Embed, *, arrival: int, now: float, images_are_
     ids[:num_known] = command.input_ids
     return Req(
         rid=command.rid,
-        images=read_images(images_of(command), ids, images_are_whole),
+        images=read_images(command.images, ids, images_are_whole),
         ids=ids,
         num_known=num_known,
         prompt_len=prompt_len,
@@ -71,10 +71,6 @@ def make_req(command: Generate | Embed, *, arrival: int, now: float, images_are_
 
 def grammar_of(command: Generate | Embed) -> str | None:
     return command.grammar if isinstance(command, Generate) else None
-
-
-def images_of(command: Generate | Embed) -> tuple[PromptImage, ...]:
-    return command.images if isinstance(command, Generate) else ()
 
 
 def _sampling(command: Generate | Embed) -> SamplingParams:

@@ -46,7 +46,7 @@ from pando_worker.messages import (
     UnloadAdapter,
 )
 from pando_worker.scheduler.adapters.served import ServedAdapters
-from pando_worker.scheduler.arrivals import grammar_of, images_of, make_req, misfit
+from pando_worker.scheduler.arrivals import grammar_of, make_req, misfit
 from pando_worker.scheduler.batches.batching import BatchBuilder, Batches, Row
 from pando_worker.scheduler.batches.constrained import (
     OutputGrammarCompiler,
@@ -240,7 +240,7 @@ class Scheduler:
             return 400, problem
         if command.adapter and (self._adapters is None or command.adapter not in self._adapters):
             return 404, "its adapter is not loaded"
-        if images := images_of(command):
+        if images := command.images:
             held = sum(req.image_bytes for req in self._by_rid.values())
             if held + sum(image.num_bytes for image in images) > MAX_IMAGE_BYTES:
                 return 503, f"requests here have {held} bytes of images already; try again later"

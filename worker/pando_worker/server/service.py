@@ -94,7 +94,7 @@ class Service:
         """A conversation in the model's chat template. If its last message is continued, the prompt
         ends with that message's text."""
         continued = body.continue_final_message
-        prompt = await self.encode_messages(
+        return await self.encode_messages(
             body.messages[:-1] if continued else body.messages,
             room,
             tools=body.tools,
@@ -103,12 +103,6 @@ class Service:
             answer=body.continued_text,
             template_kwargs=body.chat_template_kwargs,
         )
-        if prompt.images and room.keep_last is not None:
-            raise bad_request(
-                "truncate_prompt_tokens would cut images or videos, so it cannot be used with any",
-                "truncate_prompt_tokens",
-            )
-        return prompt
 
     async def encode_messages(
         self, messages: Sequence[ChatMessage], room: Room, **template: Any
@@ -127,7 +121,13 @@ class Service:
         token_ids = self._metered(prompt)
         if self.sight is None:
             return ChatPrompt(token_ids)
-        return await self.sight.fill(token_ids, messages)
+        filled = await self.sight.fill(token_ids, messages)
+        if filled.images and room.keep_last is not None:
+            raise bad_request(
+                "truncate_prompt_tokens would cut images or videos, so it cannot be used with any",
+                "truncate_prompt_tokens",
+            )
+        return filled
 
     def answer(self, job: Job, form: Form, *, stream: bool) -> Answer:
         deltas = generate(self.engine, self.model.tokenizer.vocabulary, job, self.metrics)

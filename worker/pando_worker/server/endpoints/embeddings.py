@@ -1,4 +1,5 @@
-"""POST /v1/embeddings, with one input or several, each text or token ids.
+"""POST /v1/embeddings, with one input or several, each text or token ids; or with a conversation,
+which may have images.
 
 Vectors have length 1, also those shortened to fewer `dimensions`. A request has at most as many
 inputs in the scheduler as can run at once, so that no request fills the queue by itself.
@@ -7,17 +8,19 @@ inputs in the scheduler as can run at once, so that no request fills the queue b
 import asyncio
 import time
 from base64 import b64encode
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 from fastapi import APIRouter, Request
-from msgspec.structs import replace
+from msgspec import UNSET, structs
 from starlette.responses import Response
 
 from pando_worker.messages import Embed, Embedded, Pooling
 from pando_worker.server.answers.openai_objects import PromptTokensDetails
 from pando_worker.server.errors import bad_request, deadline_passed
+from pando_worker.server.images import ChatPrompt
 from pando_worker.server.jobs.prompts import check_priority, fitting, room_for
 from pando_worker.server.pooling import NoEmbeddings
 from pando_worker.server.protocol.cache_salt import namespace_of
@@ -25,6 +28,7 @@ from pando_worker.server.protocol.completions import prompts_of
 from pando_worker.server.protocol.deadline import remaining_s
 from pando_worker.server.protocol.embeddings import EmbeddingRequest
 from pando_worker.server.service import Service
+from pando_worker.server.text.long_texts import Room
 
 if TYPE_CHECKING:
     import numpy as np
@@ -83,12 +87,29 @@ def _pooling(service: Service) -> Pooling:
     return pooling
 
 
-async def _prompts(service: Service, body: EmbeddingRequest) -> list[list[int]]:
-    room = room_for(service, "input", keep_last=body.truncate_prompt_tokens, output=0)
+async def _prompts(service: Service, body: EmbeddingRequest) -> list[ChatPrompt]:
+    keep_last = body.truncate_prompt_tokens
+    if body.input is None:
+        room = room_for(service, "messages", keep_last=keep_last, output=0)
+        prompt = await _conversation(service, body, room)
+        return [replace(prompt, token_ids=fitting(service, prompt.token_ids, room, output=0))]
+    room = room_for(service, "input", keep_last=keep_last, output=0)
     return [
-        fitting(service, prompt, room, output=0)
+        ChatPrompt(fitting(service, prompt, room, output=0))
         for prompt in await service.encode_all(prompts_of(body.input), room)
     ]
+
+
+async def _conversation(service: Service, body: EmbeddingRequest, room: Room) -> ChatPrompt:
+    messages = list(body.messages or ())
+    continued = messages.pop() if body.continue_final_message else None
+    return await service.encode_messages(
+        messages,
+        room,
+        add_generation_prompt=continued is not None or body.add_generation_prompt,
+        answer=continued.text if continued else "",
+        template_kwargs=body.chat_template_kwargs,
+    )
 
 
 @dataclass(slots=True)
@@ -113,7 +134,7 @@ class _Job:
         self._end = None if limit_s is None else time.monotonic() + limit_s
         self._slots = asyncio.Semaphore(service.ready.max_running_requests)
 
-    async def run(self, prompts: list[list[int]]) -> list[_EmbeddedInput]:
+    async def run(self, prompts: Sequence[ChatPrompt]) -> list[_EmbeddedInput]:
         """Raises ApiError if one of them fails, after aborting the others."""
         try:
             async with asyncio.TaskGroup() as group:
@@ -125,9 +146,14 @@ class _Job:
             raise failed.exceptions[0] from None
         return [task.result() for task in tasks]
 
-    async def _one(self, index: int, prompt: list[int]) -> _EmbeddedInput:
+    async def _one(self, index: int, prompt: ChatPrompt) -> _EmbeddedInput:
         async with self._slots:
-            embed = replace(self._like, input_ids=prompt, deadline_s=self._remaining_s())
+            embed = structs.replace(
+                self._like,
+                input_ids=prompt.token_ids,
+                images=prompt.images,
+                deadline_s=self._remaining_s(),
+            )
             embedded = await self._service.engine.embed(embed)
         self._service.metrics.queue_time.observe(embedded.queue_s)
         self._service.metrics.request_duration.observe(time.monotonic() - self._received)
@@ -173,10 +199,15 @@ def _written(vector: "Float32", form: str | None) -> list[float] | str:
     return numbers
 
 
-def _answer(model: str, prompts: list[list[int]], parts: list[_EmbeddedInput]) -> Response:
-    tokens = sum(map(len, prompts))
+def _answer(model: str, prompts: Sequence[ChatPrompt], parts: list[_EmbeddedInput]) -> Response:
+    tokens = sum(len(prompt.token_ids) for prompt in prompts)
     cached = sum(part.cached_tokens for part in parts)
-    usage = _Usage(tokens, tokens, PromptTokensDetails(cached))
+    details = PromptTokensDetails(
+        cached,
+        sum(prompt.image_tokens for prompt in prompts) or UNSET,
+        sum(prompt.video_tokens for prompt in prompts) or UNSET,
+    )
+    usage = _Usage(tokens, tokens, details)
     answer = _Answer(data=[part.json for part in parts], model=model, usage=usage)
     return Response(
         msgspec.json.encode(answer),

@@ -7,9 +7,11 @@ import msgspec
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from pando_worker.server.errors import bad_request
+from pando_worker.server.errors import ApiError, bad_request
 from pando_worker.server.protocol.openai import OpenAIFields, TopLogprobs
 from pando_worker.server.protocol.sampling import UNSUPPORTED_SAMPLING
+
+_CONTINUED = "continue_final_message"
 
 
 class TextPart(BaseModel):
@@ -144,6 +146,27 @@ def _with_objects(calls: Any, param: str) -> list[dict[str, Any]]:
     return rendered
 
 
+def check_continued(last: ChatMessage, add_generation_prompt: bool | None) -> None:
+    """Raises ApiError 400 unless a prompt can end with the text of its last message."""
+    if add_generation_prompt:
+        raise bad_request(
+            f"{_CONTINUED} and add_generation_prompt are mutually exclusive", _CONTINUED
+        )
+    if last.role != "assistant":
+        raise bad_request(
+            f"{_CONTINUED}: the last message has role {last.role[:40]!r}, not 'assistant'",
+            _CONTINUED,
+        )
+    if (last.model_extra or {}).get("tool_calls") or isinstance(last.content, list):
+        raise _not_text_alone()
+
+
+def _not_text_alone() -> ApiError:
+    return bad_request(
+        f"{_CONTINUED}: the last message must have text and no tool calls", _CONTINUED
+    )
+
+
 class ChatRequest(OpenAIFields):
     UNSUPPORTED = UNSUPPORTED_SAMPLING | {
         "prompt_logprobs": (),
@@ -175,17 +198,10 @@ class ChatRequest(OpenAIFields):
 
     @model_validator(mode="after")
     def _last_message_can_be_continued(self) -> "ChatRequest":
-        if not self.continue_final_message:
-            return self
-        last, param = self.messages[-1], "continue_final_message"
-        if self.add_generation_prompt:
-            raise bad_request(f"{param} and add_generation_prompt are mutually exclusive", param)
-        if last.role != "assistant":
-            raise bad_request(
-                f"{param}: the last message has role {last.role[:40]!r}, not 'assistant'", param
-            )
-        if not last.text or (last.model_extra or {}).get("tool_calls"):
-            raise bad_request(f"{param}: the last message must have text and no tool calls", param)
+        if self.continue_final_message:
+            check_continued(self.messages[-1], self.add_generation_prompt)
+            if not self.messages[-1].text:
+                raise _not_text_alone()
         return self
 
     @model_validator(mode="after")

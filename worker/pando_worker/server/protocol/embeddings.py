@@ -1,11 +1,13 @@
 """POST /v1/embeddings."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from pando_worker.server.errors import bad_request
-from pando_worker.server.protocol.base import CacheSalt, Priority, RequestBody
+from pando_worker.server.protocol.base import CacheSalt, Neutral, Priority, RequestBody
+from pando_worker.server.protocol.chat import ChatMessage, check_continued
 from pando_worker.server.protocol.completions import Prompts
 from pando_worker.server.protocol.openai import TruncatePromptTokens, check_truncation
 
@@ -13,8 +15,18 @@ MAX_INPUTS = 2048  # OpenAI's
 
 
 class EmbeddingRequest(RequestBody):
+    UNSUPPORTED: ClassVar[Mapping[str, Neutral]] = {
+        "chat_template": (),
+        "mm_processor_kwargs": ({},),
+    }
+
     model: str
-    input: Prompts
+    input: Prompts | None = None
+    # In its place, as in vLLM: a conversation, which is one input.
+    messages: Annotated[list[ChatMessage], Field(min_length=1)] | None = None
+    add_generation_prompt: bool = False
+    continue_final_message: bool = False
+    chat_template_kwargs: dict[str, Any] | None = None
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, Field(ge=1)] | None = None
     priority: Priority | None = None
@@ -24,9 +36,13 @@ class EmbeddingRequest(RequestBody):
     @model_validator(mode="after")
     def _can_be_done(self) -> "EmbeddingRequest":
         check_truncation(self.truncate_prompt_tokens)
-        many = isinstance(self.input, list) and self.input and not isinstance(self.input[0], int)
-        if many and len(self.input) > MAX_INPUTS:
+        if (self.input is None) == (self.messages is None):
+            raise bad_request("give either 'input' or 'messages'", "input")
+        if self.messages is not None and self.continue_final_message:
+            check_continued(self.messages[-1], self.add_generation_prompt)
+        given = self.input if isinstance(self.input, list) else []
+        if len(given) > MAX_INPUTS and not isinstance(given[0], int):
             raise bad_request(
-                f"a request may have at most {MAX_INPUTS} inputs, not {len(self.input)}", "input"
+                f"a request may have at most {MAX_INPUTS} inputs, not {len(given)}", "input"
             )
         return self
