@@ -11,6 +11,7 @@ Read in this order:
     generation.py     turns token ids into text, for all endpoints
     text/             tokenizer, output text, stop strings
     answers/          sends a generation as an HTTP answer
+    adapters.py       LoRA adapters by name
     engine_client.py  the pipes to the scheduler process
     process/          the process's life: start, heartbeats, watchdog, drain, end
     pooling.py        how hidden states become an embedding

@@ -9,6 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from pando_worker.server.endpoints import (
+    adapters,
     chat,
     completions,
     control,
@@ -43,7 +44,7 @@ def endpoints(service: Service) -> tuple[str, ...]:
 
 def make_app(service: Service) -> Edge:
     app = FastAPI(title="Pando worker", redirect_slashes=False, strict_content_type=False)
-    for endpoints in (chat, completions, embeddings, native, tokenization, control):
+    for endpoints in (chat, completions, embeddings, native, tokenization, adapters, control):
         app.include_router(endpoints.routes(service))
     app.exception_handler(ApiError)(_api_error)
     app.exception_handler(RequestValidationError)(_invalid_request)

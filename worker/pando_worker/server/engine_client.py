@@ -20,6 +20,10 @@ import zmq.asyncio
 
 from pando_worker.messages import (
     Abort,
+    AdapterDone,
+    AdapterLoaded,
+    AdapterPlaces,
+    AdapterRefused,
     CacheFlushed,
     Command,
     Embed,
@@ -28,17 +32,22 @@ from pando_worker.messages import (
     FinishReason,
     FlushCache,
     Generate,
+    LoadAdapter,
     Output,
     Outputs,
+    PinAdapter,
     Ready,
     Rejected,
     Stats,
+    UnloadAdapter,
     Working,
 )
 from pando_worker.server.errors import ApiError, aborted, deadline_passed, too_slow, unavailable
 from pando_worker.wire import CommandSender
 
 log = logging.getLogger("pando.worker")
+
+_ControlAnswer = CacheFlushed | AdapterLoaded | AdapterDone | AdapterRefused
 
 
 @dataclass(slots=True, eq=False)
@@ -177,12 +186,13 @@ class EngineClient:
 
         self._requests: dict[str, _Request] = {}
         self._embeddings: dict[str, _PendingEmbedding] = {}
-        self._flushes: dict[int, asyncio.Future[bool]] = {}
+        self._control: dict[int, asyncio.Future[_ControlAnswer]] = {}
         self._calls = itertools.count()
         self._ended: str | None = None
 
         self.ready: Ready | None = None
         self.stats: Stats | None = None
+        self.adapter_places = AdapterPlaces()
         self.events_heard = 0
         self.announced_s = 0.0  # announced by its last event: how long it may be silent
         self.is_stalled = False
@@ -265,14 +275,23 @@ class EngineClient:
 
     async def flush_cache(self) -> bool:
         """Empties the prefix cache. Returns False if requests were running or waiting."""
+        answer = await self._run(FlushCache(call=next(self._calls)))
+        return isinstance(answer, CacheFlushed) and answer.done
+
+    async def load_adapter(self, path: str) -> AdapterLoaded:
+        """Has an adapter checked; requests may name it by its identity until it was unloaded as
+        often as loaded. Raises ApiError if it cannot be used."""
+        answer = await self._run(LoadAdapter(call=next(self._calls), path=path))
+        assert isinstance(answer, AdapterLoaded)
+        return answer
+
+    async def pin_adapter(self, identity: bytes, *, is_pinned: bool) -> None:
+        """Raises ApiError if there is no room for it."""
         call = next(self._calls)
-        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._flushes[call] = done
-        try:
-            self._ask(FlushCache(call=call))
-            return await done
-        finally:
-            del self._flushes[call]
+        await self._run(PinAdapter(call=call, identity=identity, is_pinned=is_pinned))
+
+    async def unload_adapter(self, identity: bytes) -> None:
+        await self._run(UnloadAdapter(call=next(self._calls), identity=identity))
 
     def end(self, reason: str) -> None:
         """Ends every current and future request with a 503 that gives the reason."""
@@ -283,9 +302,9 @@ class EngineClient:
         for embedding in self._embeddings.values():
             embedding.end(self._gone())
         self._embeddings.clear()
-        for flush in self._flushes.values():
-            if not flush.done():
-                flush.set_exception(self._gone())
+        for answer in self._control.values():
+            if not answer.done():
+                answer.set_exception(self._gone())
         self.changed.set()
 
     def close(self) -> None:
@@ -296,6 +315,21 @@ class EngineClient:
     def _abort(self, rid: str) -> None:
         with suppress(ApiError):  # a scheduler that is gone has nothing left to abort
             self._send(Abort(rid=rid))
+
+    async def _run(
+        self, command: FlushCache | LoadAdapter | PinAdapter | UnloadAdapter
+    ) -> _ControlAnswer:
+        """Raises ApiError if it is refused, and as `call` does."""
+        done: asyncio.Future[_ControlAnswer] = asyncio.get_running_loop().create_future()
+        self._control[command.call] = done
+        try:
+            self._ask(command)
+            answer = await done
+        finally:
+            del self._control[command.call]
+        if isinstance(answer, AdapterRefused):
+            raise _refusal(answer)
+        return answer
 
     def _ask(self, command: Command) -> None:
         if self.is_stalled:
@@ -332,9 +366,12 @@ class EngineClient:
                 self.ready = event
                 self.loaded.set()
                 self.changed.set()
-            case CacheFlushed(call=call, done=done):
-                if (flush := self._flushes.get(call)) and not flush.done():
-                    flush.set_result(done)
+            case AdapterPlaces():
+                self.adapter_places = event
+                self.changed.set()
+            case CacheFlushed() | AdapterLoaded() | AdapterDone() | AdapterRefused():
+                if (done := self._control.get(event.call)) and not done.done():
+                    done.set_result(event)
 
     def _deliver(self, output: Output) -> None:
         request = self._requests.get(output.rid)
@@ -361,12 +398,26 @@ class EngineClient:
         request.call.failed(request, too_slow(self._max_unread_bytes))
 
 
+def _refusal(event: AdapterRefused) -> ApiError:
+    match event.status:
+        case 400:
+            return ApiError(400, event.message, param="lora_path", code="invalid_adapter")
+        case 409:
+            return ApiError(409, event.message, code="no_room_for_adapter")
+        case status:
+            return ApiError(status, event.message, kind="server_error")
+
+
 def _rejection(event: Rejected) -> ApiError:
     match event.status:
         case 503:
             return unavailable(event.message, "queue_full")
         case 400:
             return ApiError(400, event.message)
+        case 404:
+            return ApiError(404, event.message, param="model", code="model_not_found")
+        case 502:
+            return unavailable(event.message, "adapter_unavailable")
         case 504:
             return deadline_passed(event.message)
         case _:

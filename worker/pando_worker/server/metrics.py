@@ -24,6 +24,23 @@ _DURATION = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _LENGTH = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 
 
+MAX_NAMED = 50
+OTHER = "other"
+
+
+class AdapterRequests:
+    """Counts requests by adapter, with a bounded number of labels."""
+
+    def __init__(self, counter: Counter) -> None:
+        self._counter = counter
+        self._named: set[str] = set()
+
+    def count(self, adapter: str) -> None:
+        if len(self._named) < MAX_NAMED:
+            self._named.add(adapter)
+        self._counter.labels(adapter if adapter in self._named else OTHER).inc()
+
+
 class Metrics:
     def __init__(
         self, stats: Callable[[], Stats | None], *, vllm_model_name: str | None = None
@@ -61,6 +78,13 @@ class Metrics:
         )
         self.http_requests = counter(
             "http_requests_total", "HTTP requests by route and status", "path", "status"
+        )
+        self.adapters = AdapterRequests(
+            counter(
+                "adapter_requests_total",
+                f"Requests by LoRA adapter: the first {MAX_NAMED} by name, the rest as `{OTHER}`",
+                "adapter",
+            )
         )
         self.client_disconnects = counter(
             "client_disconnects_total", "Clients that disconnected before their answer was complete"
@@ -148,6 +172,12 @@ _GAUGES = (
     ("doubling_context", "doubling_context_tokens", "Context that doubles a prompt token's time"),
     ("decode_tokens_per_s", "decode_tokens_per_second", "Of all running requests, smoothed"),
     ("release_tokens_per_s", "release_tokens_per_second", "KV tokens unpinned, smoothed"),
+    ("adapter_slots", "adapter_slots", "LoRA adapters that device memory can hold"),
+    ("free_adapter_slots", "free_adapter_slots", "Of these, not held by a request"),
+    ("adapters_waiting", "adapters_waiting", "Adapters that requests wait for, without a slot"),
+    ("adapter_load_s", "adapter_load_seconds", "Of a load from host to device memory, smoothed"),
+    ("adapter_read_s", "adapter_read_seconds", "What reading from disk adds to it, smoothed"),
+    ("adapter_slot_wait_s", "adapter_slot_wait_seconds", "For a slot while all are held, smoothed"),
 )
 _COUNTERS = (
     ("steps_total", "scheduler_steps", "Batches run"),
@@ -165,6 +195,7 @@ _COUNTERS = (
     ("hot_evicted_tokens_total", "hot_evicted_tokens", "Evicted and soon requested again"),
     ("host_stored_tokens_total", "host_stored_tokens", "Cached tokens copied to the host"),
     ("host_loaded_tokens_total", "host_loaded_tokens", "Cached tokens copied back from the host"),
+    ("adapter_loads_total", "adapter_loads", "LoRA adapters loaded into device memory"),
 )
 
 

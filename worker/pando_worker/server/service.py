@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from starlette.requests import Request
+
 from pando_fleet.traces import Tracing
 from pando_worker.messages import Pooling, Ready
 from pando_worker.models.generation_config import GenerationConfig
 from pando_worker.parsers.formats import ToolFormat
 from pando_worker.parsers.reasoning import ReasoningFormat
+from pando_worker.server.adapters import NamedAdapter, NamedAdapters
 from pando_worker.server.answers.answer import Answer, Form
 from pando_worker.server.engine_client import EngineClient
 from pando_worker.server.errors import ApiError, bad_request, unavailable
@@ -39,15 +42,18 @@ class ServedModel:
     reasoning_format: ReasoningFormat | None = None  # None: no reasoning, or unknown
     created: int = field(default_factory=lambda: int(time.time()))  # Unix time
 
-    def check_name(self, name: str | None) -> None:
-        """Raises ApiError 404 if a request names another model; null accepts any."""
-        if name is not None and name != self.name:
-            raise ApiError(
-                404,
-                f"model {name[:200]!r} does not exist; this worker serves {self.name!r}",
-                param="model",
-                code="model_not_found",
-            )
+
+@dataclass(frozen=True, slots=True)
+class AskedModel:
+    """What a request names as its model: the base, or an adapter of it."""
+
+    name: str
+    adapter: NamedAdapter | None = None
+
+    @property
+    def identity(self) -> bytes:
+        """Of the adapter; empty for the base."""
+        return self.adapter.identity if self.adapter else b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +64,7 @@ class Service:
     gate: Gate
     metrics: Metrics
     prompt_meter: PromptMeter
+    adapters: NamedAdapters
     sight: Sight | None = None  # of a model that sees
     tracing: Tracing | None = None
 
@@ -65,7 +72,38 @@ class Service:
     def is_loaded(self) -> bool:
         """Whether the model can be used, and the image processor of one that sees."""
         sees_yet = self.sight is None or self.sight.reader.place is not None
-        return self.engine.ready is not None and sees_yet
+        return self.engine.ready is not None and sees_yet and not self._lacking_modules
+
+    @property
+    def _lacking_modules(self) -> list[str]:
+        """Adapters of the settings that are not loaded yet."""
+        if self.adapters.are_preloaded:
+            return []
+        return [name for name, _ in self.settings.lora_paths if self.adapters.get(name) is None]
+
+    def asked_model(self, name: str | None) -> AskedModel:
+        """Raises ApiError 404 if there is no such model; null is the base."""
+        if name is None or name == self.model.name:
+            return AskedModel(self.model.name)
+        if adapter := self.adapters.get(name):
+            return AskedModel(name, adapter)
+        if name in self._lacking_modules:
+            raise unavailable(f"adapter {name!r} is still loading", "model_loading")
+        there = f" and its adapters {self.adapters.listed()}" if len(self.adapters) else ""
+        raise ApiError(
+            404,
+            f"model {name[:200]!r} does not exist; this worker serves {self.model.name!r}{there}",
+            param="model",
+            code="model_not_found",
+        )
+
+    def use_model(self, request: Request, name: str | None) -> AskedModel:
+        """Like `asked_model`; keeps an adapter loaded until the request has ended."""
+        asked = self.asked_model(name)
+        if asked.adapter:
+            request.state.held.enter_context(asked.adapter.use())
+            self.metrics.adapters.count(asked.name)
+        return asked
 
     @property
     def ready(self) -> Ready:

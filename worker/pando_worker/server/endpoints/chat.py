@@ -27,7 +27,7 @@ def routes(service: Service) -> APIRouter:
 
     @router.post("/v1/chat/completions", response_model=None)
     async def chat_completions(body: ChatRequest, request: Request) -> Answer:
-        service.model.check_name(body.model)
+        model = service.use_model(request, body.model)
         tool_use = read_tool_use(body.tools, body.tool_choice, body.parallel_tool_calls)
         max_tokens = body.max_completion_tokens or body.max_tokens
         keep_last = body.truncate_prompt_tokens
@@ -46,6 +46,7 @@ def routes(service: Service) -> APIRouter:
             priority=body.priority or 0,
             resumed=body.resume_token_ids,
             cache_salt=body.cache_salt,
+            adapter=model.identity,
             logprobs=LogprobsWanted(top=body.top_logprobs or 0) if body.logprobs else None,
             grammar=await grammar_for(
                 service, body, tool_use=reading.tool_use, reasoning=reading.reasoning
@@ -55,7 +56,7 @@ def routes(service: Service) -> APIRouter:
         job = await make_job(service, request, body, spec)
         form = ChatForm(
             id=f"chatcmpl-{request.state.request_id}",
-            model=service.model.name,
+            model=model.name,
             created=int(time.time()),
             include_usage=body.include_usage,
             vocabulary=service.model.tokenizer.vocabulary,

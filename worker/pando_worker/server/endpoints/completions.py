@@ -32,7 +32,7 @@ def routes(service: Service) -> APIRouter:
 
     @router.post("/v1/completions", response_model=None)
     async def completions(body: CompletionRequest, request: Request) -> Answer:
-        service.model.check_name(body.model)
+        model = service.use_model(request, body.model)
         spec = JobSpec(
             prompts=prompts_of(body.prompt),
             prompt_param="prompt",
@@ -44,13 +44,14 @@ def routes(service: Service) -> APIRouter:
             priority=body.priority or 0,
             resumed=body.resume_token_ids,
             cache_salt=body.cache_salt,
+            adapter=model.identity,
             logprobs=_logprobs_wanted(body),
             grammar=await grammar_for(service, body),
         )
         job = await make_job(service, request, body, spec)
         form = _CompletionForm(
             id=f"cmpl-{request.state.request_id}",
-            model=service.model.name,
+            model=model.name,
             created=int(time.time()),
             include_usage=body.include_usage,
             n=body.n or 1,

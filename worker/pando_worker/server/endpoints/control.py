@@ -9,6 +9,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import JSONResponse, Response
 
 from pando_fleet.distribution import version
+from pando_worker.server.adapters import NamedAdapter
 from pando_worker.server.errors import ApiError, unavailable
 from pando_worker.server.machine import machine
 from pando_worker.server.protocol.control import AbortRequest
@@ -21,23 +22,27 @@ def routes(service: Service) -> APIRouter:
     router = APIRouter()
     engine = service.engine
 
-    def model_card() -> dict[str, Any]:
-        return {
-            "id": service.model.name,
+    def model_card(adapter: NamedAdapter | None) -> dict[str, Any]:
+        base = service.model
+        card = {
+            "id": adapter.name if adapter else base.name,
             "object": "model",
-            "created": service.model.created,
+            "created": adapter.created if adapter else base.created,
             "owned_by": "pando",
             "max_model_len": engine.ready and engine.ready.max_request_tokens,
         }
+        if adapter:
+            card |= {"root": adapter.path, "parent": base.name}
+        return card
 
     @router.get("/v1/models")
     async def models() -> dict[str, Any]:
-        return {"object": "list", "data": [model_card()]}
+        """The base model, and the adapters, each with the base as its `parent`."""
+        return {"object": "list", "data": [model_card(each) for each in (None, *service.adapters)]}
 
     @router.get("/v1/models/{name:path}")
     async def model(name: str) -> dict[str, Any]:
-        service.model.check_name(name)
-        return model_card()
+        return model_card(service.asked_model(name).adapter)
 
     @router.get("/healthz")
     async def healthz() -> dict[str, str]:

@@ -61,7 +61,7 @@ def routes(service: Service) -> APIRouter:
 
     @router.post("/v1/embeddings", response_model=None)
     async def embeddings(body: EmbeddingRequest, request: Request) -> Response:
-        service.model.check_name(body.model)
+        model = service.use_model(request, body.model)
         check_priority(service, body.priority or 0)
         pooling = _pooling(service)
         _check_dimensions(body.dimensions, service.model.hidden_size)
@@ -72,10 +72,11 @@ def routes(service: Service) -> APIRouter:
             pooling=pooling,
             priority=body.priority or 0,
             namespace=namespace_of(request, body.cache_salt),
+            adapter=model.identity,
             deadline_s=remaining_s(request, service.settings.request_timeout_seconds),
         )
         job = _Job(service, body, like, received=request.state.received)
-        return _answer(service.model.name, prompts, await job.run(prompts))
+        return _answer(model.name, prompts, await job.run(prompts))
 
     return router
 

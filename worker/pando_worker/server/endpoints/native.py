@@ -31,7 +31,7 @@ def routes(service: Service) -> APIRouter:
 
     @router.post("/generate", response_model=None)
     async def generate_natively(body: NativeRequest, request: Request) -> Answer:
-        service.model.check_name(body.model)
+        model = service.use_model(request, body.model)
         sampling = body.sampling_params
         given = body.text if body.text is not None else body.input_ids
         assert given is not None
@@ -47,6 +47,7 @@ def routes(service: Service) -> APIRouter:
             priority=body.priority or 0,
             resumed=body.resume_token_ids,
             cache_salt=body.cache_salt,
+            adapter=model.identity,
             logprobs=_logprobs_wanted(body),
             grammar=await grammar_for(service, sampling),
         )

@@ -29,14 +29,14 @@ def routes(service: Service) -> APIRouter:
 
     @router.post("/tokenize", response_model=None)
     async def tokenize(body: TokenizeRequest) -> Response:
-        service.model.check_name(body.model)
+        service.asked_model(body.model)
         tokens = await _encode(body)
         strings = tokenizer.tokens(tokens) if body.return_token_strs else None
         return _json(_Tokenized(len(tokens), service.context_length, tokens, strings))
 
     @router.post("/detokenize", response_model=None)
     async def detokenize(body: DetokenizeRequest) -> Response:
-        service.model.check_name(body.model)
+        service.asked_model(body.model)
         if body.tokens and max(body.tokens) >= service.model.vocab_size:
             raise bad_request(
                 f"token id {max(body.tokens)} must be below the vocabulary's size"

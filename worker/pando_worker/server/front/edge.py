@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -45,7 +45,13 @@ class Edge:
         trace = None
         if self._tracing is not None and scope["method"] == "POST":
             trace = self._tracing.request("POST", scope["headers"], request_id)
-        scope["state"] |= {"request_id": request_id, "received": started, "trace": trace}
+        held = ExitStack()  # until the request has ended
+        scope["state"] |= {
+            "request_id": request_id,
+            "received": started,
+            "trace": trace,
+            "held": held,
+        }
         crowded = scope["state"].get(CROWDED, False)
         reply = _Reply(send, request_id, self._gate, crowded=crowded)
         body = _Body(scope, receive, self._max_body_bytes)
@@ -62,6 +68,7 @@ class Edge:
             if not reply.complete:
                 raise  # too late for an error answer: the server cuts the connection
         finally:
+            held.close()
             path = getattr(scope.get("route"), "path", "other")
             self._metrics.http_requests.labels(path, reply.status or "gone").inc()
             if trace is not None:

@@ -30,6 +30,7 @@ class JobSpec:
     samples: int = 1  # choices per prompt
     keep_last: int | None = None  # truncate_prompt_tokens
     seed: int | None = None
+    adapter: bytes = b""  # the identity of the one that the request names
     name: str | None = None  # for /abort_request; by default the request id
     priority: int = 0
     cache_salt: str | None = None
@@ -80,6 +81,7 @@ async def make_job(
             grammar=spec.grammar,
             priority=spec.priority,
             namespace=space,
+            adapter=spec.adapter,
             deadline_s=deadline_s,
             images=spec.images,
         )

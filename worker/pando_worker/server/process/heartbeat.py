@@ -15,6 +15,7 @@ from uuid import uuid4
 
 from pando_fleet.records.marks import Marks
 from pando_fleet.redis.client import FleetError, RedisClient
+from pando_fleet.registry.adapter import Adapter, AdapterPlace
 from pando_fleet.registry.registry import NameTakenError, Registry
 from pando_fleet.registry.replica import Heartbeat, ReplicaState
 from pando_worker.heartbeats import MAX_INTERVAL_S, MIN_INTERVAL_S, with_report
@@ -111,6 +112,8 @@ class Heart:
             model=self._service.model.name,
             state=self._state(),
             endpoints=self._endpoints,
+            adapters=tuple(each.name for each in self._service.adapters),
+            adapter_states=self._adapter_states(),
             bytes_per_token=self._service.prompt_meter.bytes_per_token,
             image_rule=sight.reader.rule if (sight := self._service.sight) else None,
             inter_token_seconds_total=self._service.metrics.gaps_s,
@@ -119,6 +122,20 @@ class Heart:
         if ready := engine.ready:
             beat = with_report(beat, ready)
         return beat if engine.stats is None else with_report(beat, engine.stats)
+
+    def _adapter_states(self) -> tuple[Adapter, ...]:
+        places = self._service.engine.adapter_places
+        place_of = dict.fromkeys(places.host, AdapterPlace.HOST)
+        place_of |= dict.fromkeys(places.device, AdapterPlace.DEVICE)
+        return tuple(
+            Adapter(
+                name=each.name,
+                identity=each.identity.hex(),
+                place=place_of.get(each.identity, AdapterPlace.DISK),
+                pinned=each.is_pinned,
+            )
+            for each in self._service.adapters
+        )
 
     def _state(self) -> ReplicaState:
         if self._service.engine.is_stalled:  # also while it drains: its streams must move elsewhere

@@ -23,8 +23,10 @@ from pando_worker.models.config import ModelConfig
 from pando_worker.models.generation_config import SAMPLING, read_generation_config
 from pando_worker.models.sight import blindness
 from pando_worker.parsers.registry import reasoning_format, tool_format
+from pando_worker.server.adapters import NamedAdapters
 from pando_worker.server.app import make_app
 from pando_worker.server.engine_client import EngineClient
+from pando_worker.server.errors import ApiError
 from pando_worker.server.front.connections import Connection, Connections, fitting_connections
 from pando_worker.server.front.gate import Gate
 from pando_worker.server.front.startup import Address, CannotStartError
@@ -126,6 +128,7 @@ async def _serve(
             vllm_model_name=model.name if settings.compat_metrics else None,
         ),
         prompt_meter=PromptMeter(),
+        adapters=NamedAdapters(engine, model.name, unload_seconds=settings.drain_seconds),
         sight=sight,
         tracing=Tracing.to(
             settings.otlp_endpoint, settings.trace_sample, "pando-worker", address.replica
@@ -287,9 +290,26 @@ async def _announce_ready(service: Service, address: Address, end: "_End") -> No
             return
         service.engine.changed.set()  # report it to the fleet at once
     await service.engine.loaded.wait()
+    if not await _preloaded(service, end):
+        return
     log.info("ready at %s", address.url, extra=msgspec.to_builtins(service.engine.ready))
     # Not earlier: until now the engine's processes needed the cores.
     service.model.tokenizer.load_templates()
+
+
+async def _preloaded(service: Service, end: "_End") -> bool:
+    """Loads the adapters of the settings; the worker ends if one cannot be used."""
+    settings = service.settings
+    for name, path in settings.lora_paths:
+        try:
+            is_pinned = name in settings.pinned_loras
+            await service.adapters.load(name, path, is_pinned=is_pinned)
+        except ApiError as error:
+            end.fail(f"cannot serve adapter {name!r} of lora_modules: {error.message}")
+            return False
+    service.adapters.are_preloaded = True
+    service.engine.changed.set()  # report it to the fleet at once
+    return True
 
 
 def _heart(settings: WorkerSettings, service: Service, address: Address) -> "Heart | None":

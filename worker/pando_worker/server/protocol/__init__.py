@@ -7,5 +7,6 @@ chat.py         conversations
 completions.py  text completions
 embeddings.py   embeddings
 native.py       SGLang's /generate
+adapters.py     LoRA adapters to load and unload
 control.py      /tokenize, /detokenize, /abort_request
 """

@@ -1,0 +1,201 @@
+"""`NamedAdapters`: the LoRA adapters of this worker by name, loaded, replaced and unloaded.
+
+A request uses the adapter that its name had when it came, until it ends: replacing an adapter gives
+the name to other weights for later requests, and the earlier weights leave once the last request
+that uses them has ended. The scheduler knows adapters by the hash of their weights only.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import time
+from typing import Any
+
+from pando_worker.server.engine_client import EngineClient
+from pando_worker.server.errors import ApiError, bad_request
+
+MAX_ADAPTERS = 1024
+MAX_NAME = 200
+_SHOWN = 20  # names in an error's message
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class NamedAdapter:
+    name: str
+    path: str
+    identity: bytes
+    rank: int
+    is_pinned: bool
+    created: int = field(default_factory=lambda: int(time()))  # Unix time
+    requests: int = 0  # that use it
+    unused: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @contextmanager
+    def use(self) -> Iterator[None]:
+        """Keeps it loaded while the block runs."""
+        self.requests += 1
+        self.unused.clear()
+        try:
+            yield
+        finally:
+            self.requests -= 1
+            if not self.requests:
+                self.unused.set()
+
+    async def wait_unused(self) -> None:
+        if self.requests:
+            await self.unused.wait()
+
+
+class NamedAdapters:
+    """
+    Attributes:
+        are_preloaded: whether all adapters of the settings have been loaded
+        unload_seconds: how long `unload` waits for the requests that use an adapter
+    """
+
+    def __init__(self, engine: EngineClient, model: str, *, unload_seconds: float) -> None:
+        """
+        Args:
+            model: the name of the base model, which no adapter may have
+        """
+        self.unload_seconds = unload_seconds
+        self.are_preloaded = False
+        self._engine = engine
+        self._model = model
+        self._adapters: dict[str, NamedAdapter] = {}
+        self._changing: set[str] = set()  # names that are being loaded
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __iter__(self) -> Iterator[NamedAdapter]:
+        return iter(self._adapters.values())
+
+    def __len__(self) -> int:
+        return len(self._adapters)
+
+    def get(self, name: str) -> NamedAdapter | None:
+        return self._adapters.get(name)
+
+    def listed(self) -> str:
+        """Their names, for an error's message."""
+        if not self._adapters:
+            return "none"
+        names = [repr(name) for name in sorted(self._adapters)]
+        rest = [f"{len(names) - _SHOWN} more"] if len(names) > _SHOWN else []
+        return ", ".join(names[:_SHOWN] + rest)
+
+    async def load(
+        self, name: str, path: str, *, replaces: bool = False, is_pinned: bool | None = None
+    ) -> NamedAdapter:
+        """Check an adapter's files and give it a name. It goes on if the caller is cancelled.
+
+        Args:
+            replaces: whether the name may have another adapter, which this one replaces
+            is_pinned: whether it stays in device memory; None: if what it replaces did
+
+        Raises:
+            ApiError: 400 for files that are broken or do not fit the model, and for a name that is
+                taken; 409 if the name is being loaded, or if there is no room.
+        """
+        self._check_name(name, replaces=replaces)
+        self._changing.add(name)
+        loaded: list[NamedAdapter] = []
+
+        async def run() -> None:
+            try:
+                loaded.append(await self._load(name, path, is_pinned=is_pinned))
+            finally:
+                self._changing.discard(name)
+
+        await self._to_its_end(run())
+        return loaded[0]
+
+    async def unload(self, name: str) -> None:
+        """Take an adapter's name from it, and forget it once no request uses it.
+
+        Raises:
+            ApiError: 404 for an unknown name; 409 if requests still use it after `unload_seconds`:
+                it is forgotten later.
+        """
+        adapter = self._adapters.pop(name, None)
+        if adapter is None:
+            raise ApiError(
+                404,
+                f"there is no adapter {name[:MAX_NAME]!r}; this worker has {self.listed()}",
+                param="lora_name",
+                code="adapter_not_found",
+            )
+        self._engine.changed.set()
+        try:
+            async with asyncio.timeout(self.unload_seconds):
+                await self._to_its_end(self._forget(adapter))
+        except TimeoutError:
+            raise ApiError(
+                409,
+                f"{adapter.requests} requests still use adapter {name!r} after"
+                f" {self.unload_seconds:g} s. No further ones are accepted, and it is unloaded when"
+                " they have ended",
+                code="adapter_in_use",
+            ) from None
+
+    def _check_name(self, name: str, *, replaces: bool) -> None:
+        param = "lora_name"
+        if not name or len(name) > MAX_NAME or not name.isprintable():
+            raise bad_request(f"lora_name must have 1 to {MAX_NAME} printable characters", param)
+        if name == self._model:
+            raise bad_request(f"lora_name {name!r} is the name of the base model", param)
+        if name in self._changing:
+            raise ApiError(409, f"adapter {name!r} is being loaded already", param=param)
+        if name in self._adapters and not replaces:
+            raise bad_request(
+                f"adapter {name!r} has already been loaded; load_inplace: true replaces it", param
+            )
+        if (
+            len(self._adapters.keys() | self._changing) >= MAX_ADAPTERS
+            and name not in self._adapters
+        ):
+            raise ApiError(409, f"this worker has {MAX_ADAPTERS} adapters; unload one first")
+
+    async def _load(self, name: str, path: str, *, is_pinned: bool | None) -> NamedAdapter:
+        found = await self._engine.load_adapter(path)
+        before = self._adapters.get(name)
+        if is_pinned is None:
+            is_pinned = before is not None and before.is_pinned
+        adapter = NamedAdapter(
+            name=name, path=path, identity=found.identity, rank=found.rank, is_pinned=is_pinned
+        )
+        if is_pinned:
+            try:
+                await self._engine.pin_adapter(found.identity, is_pinned=True)
+            except ApiError:
+                await self._engine.unload_adapter(found.identity)
+                raise
+        before = self._adapters.get(name)  # it may have been unloaded meanwhile
+        self._adapters[name] = adapter
+        if before is not None:
+            self._in_background(self._forget(before))
+        self._engine.changed.set()
+        return adapter
+
+    async def _forget(self, adapter: NamedAdapter) -> None:
+        """Forget an adapter whose name is gone or has another one, once no request uses it."""
+        shares = (each for each in self if each.identity == adapter.identity)
+        if adapter.is_pinned and not any(each.is_pinned for each in shares):
+            await self._engine.pin_adapter(adapter.identity, is_pinned=False)
+        await adapter.wait_unused()
+        await self._engine.unload_adapter(adapter.identity)
+
+    async def _to_its_end(self, work: Coroutine[Any, Any, None]) -> None:
+        await asyncio.shield(self._in_background(work))
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # its caller has it, unless it is gone
