@@ -9,6 +9,8 @@ from pando_worker.server.metrics import Metrics
 from tests.worker.server.process.worker_process import MODEL_NAME, metric
 from tests.worker.server.stand_in import Trick
 
+REQUESTS_BY_ADAPTER = "pando_worker_adapter_requests_total"
+
 # Every field has a value of its own, so that it can be found again.
 NUMBERS = {
     field: 1000 + i for i, field in enumerate(Stats.__struct_fields__) if field != "batch_sizes"
@@ -48,6 +50,13 @@ NAMES = {
     "hot_evicted_tokens_total": "hot_evicted_tokens_total",
     "host_stored_tokens_total": "host_stored_tokens_total",
     "host_loaded_tokens_total": "host_loaded_tokens_total",
+    "adapter_slots": "adapter_slots",
+    "free_adapter_slots": "free_adapter_slots",
+    "adapters_waiting": "adapters_waiting",
+    "adapter_load_seconds": "adapter_load_s",
+    "adapter_read_seconds": "adapter_read_s",
+    "adapter_slot_wait_seconds": "adapter_slot_wait_s",
+    "adapter_loads_total": "adapter_loads_total",
 }
 
 
@@ -63,6 +72,18 @@ def test_every_field_of_stats_is_exported_by_its_name() -> None:
     exported = samples(Metrics(lambda: STATS))
     found = {name: exported[f"pando_worker_{name}"] for name in NAMES}
     assert found == {name: NUMBERS[field] for name, field in NAMES.items()}
+
+
+def test_requests_by_adapter_have_a_bounded_number_of_labels() -> None:
+    metrics = Metrics(lambda: None)
+    for number in range(60):
+        for _ in range(2):
+            metrics.adapters.count(f"adapter {number}")
+    found = samples(metrics)
+    counts = [value for name, value in found.items() if name.startswith(REQUESTS_BY_ADAPTER)]
+    assert len(counts) == 51
+    assert found[f'{REQUESTS_BY_ADAPTER}{{adapter="adapter 49"}}'] == 2
+    assert found[f'{REQUESTS_BY_ADAPTER}{{adapter="other"}}'] == 20
 
 
 def test_what_is_neither_pinned_nor_cached_is_free() -> None:

@@ -160,7 +160,7 @@ async def test_logprobs_and_embeddings_are_those_of_peft(
     http: aiohttp.ClientSession, adapters: dict[str, TinyAdapter]
 ) -> None:
     for _ in range(2):  # the second one may use the cache
-        scored = {"return_logprob": True, "logprob_start_len": 0}
+        scored: dict[str, Any] = {"return_logprob": True, "logprob_start_len": 0}
         meta = (await generate(http, "b", **scored))["meta_info"]
         entries = meta["input_token_logprobs"] + meta["output_token_logprobs"]
         ids = [token_id for _, token_id, _ in entries]

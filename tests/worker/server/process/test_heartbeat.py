@@ -5,6 +5,7 @@ import dataclasses
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import aiohttp
 import msgspec
@@ -12,6 +13,7 @@ import pytest
 
 from pando.up.free_port import free_port
 from pando_fleet.redis.client import connect
+from pando_fleet.registry.adapter import AdapterPlace
 from pando_fleet.registry.registry import Registry
 from pando_fleet.registry.replica import Heartbeat, ReplicaState
 from pando_router.endpoints import ENDPOINTS
@@ -20,6 +22,7 @@ from pando_worker.messages import Ready, Stats
 from pando_worker.server.text.prompt_meter import PromptMeter
 from tests.fleet.redis.pair import pair
 from tests.fleet.redis_server import RedisServer
+from tests.worker.server.process.tiny_adapters import TinyAdapter
 from tests.worker.server.process.worker_process import MODEL_NAME, WorkerProcess, until
 from tests.worker.server.stand_in import CONTEXT, HOT_EVICTED, LONG_LOAD, WAITING_OUTPUT, Trick
 
@@ -198,6 +201,12 @@ def test_a_heartbeat_carries_what_the_scheduler_says() -> None:
         "prompt_tokens_total",
         "cached_prompt_tokens_total",
         "hot_evicted_tokens_total",
+        "adapter_slots",
+        "free_adapter_slots",
+        "adapters_waiting",
+        "adapter_load_s",
+        "adapter_read_s",
+        "adapter_slot_wait_s",
     }
     said = {name: numbers[name] for name in carried} | {"max_request_tokens": 3}
     assert beat == dataclasses.replace(silent, **said)  # type: ignore[arg-type]
@@ -212,3 +221,40 @@ def test_bytes_per_token_follows_the_prompts_weighted_by_their_tokens() -> None:
     assert meter.bytes_per_token == 5.0
     meter.observe(2, 1)
     assert 4.99 < meter.bytes_per_token < 5.0
+
+
+async def test_heartbeats_say_where_each_adapter_is(valkey_url: str, tmp_path: Path) -> None:
+    paths = {name: TinyAdapter(tmp_path / name, seed, 8).path for seed, name in enumerate("abc")}
+    async with fleet_at(valkey_url, "adapters") as fleet:
+        with WorkerProcess.start(
+            stand_in=False,
+            threads=1,
+            redis=valkey_url,
+            pool="adapters",
+            max_loras=2,
+            lora_modules=[f"{name}={path}" for name, path in paths.items()],
+        ) as worker:
+            await fleet.shows(lambda beat: beat.state is ReplicaState.READY)
+            assert fleet.beat is not None
+            assert fleet.beat.adapters == ("a", "b", "c"), "ready means that all are checked"
+            assert len({each.identity for each in fleet.beat.adapter_states}) == 3
+            async with worker.client() as client:
+                for name in "abc":
+                    await client.completions.create(model=name, prompt="x", max_tokens=1)
+            device, host = AdapterPlace.DEVICE, AdapterPlace.HOST
+            await fleet.shows(
+                lambda beat: [each.place for each in beat.adapter_states] == [host, device, device]
+            )
+            await fleet.shows(lambda beat: beat.adapter_load_s > 0 and beat.free_adapter_slots == 2)
+            assert (fleet.beat.adapter_slots, fleet.beat.adapters_waiting) == (2, 0)
+            async with aiohttp.ClientSession(worker.url) as http:
+                path = str(paths["a"])
+                body = {"lora_name": "b", "lora_path": path, "load_inplace": True, "pin": True}
+                async with http.post("/v1/load_lora_adapter", json=body) as answer:
+                    assert answer.status == 200, await answer.text()
+                await fleet.shows(lambda beat: beat.adapter_states[1].pinned)
+                a, b, _ = fleet.beat.adapter_states
+                assert (a.identity, a.place) == (b.identity, device)
+                async with http.post("/v1/unload_lora_adapter", json=body) as answer:
+                    assert answer.status == 200
+                await fleet.shows(lambda beat: beat.adapters == ("a", "c"))

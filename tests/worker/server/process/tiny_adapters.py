@@ -44,8 +44,9 @@ class TinyAdapter:
         """The last token's final hidden state, of length 1: [hidden_size]."""
         with torch.inference_mode():
             inner = self._model.get_base_model().model
-            state = inner(torch.tensor([tokens])).last_hidden_state[0, -1]
-        return state / state.norm()
+            state: torch.Tensor = inner(torch.tensor([tokens])).last_hidden_state[0, -1]
+            normed: torch.Tensor = state / state.norm()
+        return normed
 
 
 def base_greedy(prompt: list[int], count: int) -> list[int]:
