@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
@@ -10,10 +11,8 @@ CONNECT_S = 5.0
 LOAD_S = 600.0
 """A worker may fetch the adapter from a hub."""
 
-UNLOAD_S = 180.0
-"""A worker waits for the adapter's requests."""
-
-MOST_CONNECTIONS = 64
+IDENTITY_HEADER = "x-pando-adapter-identity"
+MOST_CONNECTIONS = 256
 _ANSWER_BYTES = 65_536
 _ERROR_CHARS = 400
 _IDENTITY = re.compile(r"[0-9a-f]{32}")
@@ -21,6 +20,18 @@ _IDENTITY = re.compile(r"[0-9a-f]{32}")
 
 class WorkerError(Exception):
     """The worker refused a call or did not answer, in words for the pool's status."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    identity: str  # of loaded weights
+    text: bytes
+
+    @property
+    def refusal(self) -> str:
+        """The message of its error, else its status in words."""
+        return _message(self.text) or f"it answered with status {self.status}"
 
 
 class WorkerClient:
@@ -39,26 +50,24 @@ class WorkerClient:
         Raises WorkerError.
         """
         body = {"lora_name": name, "lora_path": source, "load_inplace": True, "pin": pin}
-        status, answer = await self._post(f"{url}/v1/load_lora_adapter", body, LOAD_S)
-        if status != 200:
-            raise WorkerError(_message(answer) or f"it answered with status {status}")
-        identity = answer.get("identity")
-        if not isinstance(identity, str) or not _IDENTITY.fullmatch(identity):
+        answer = await self._post(f"{url}/v1/load_lora_adapter", body, LOAD_S)
+        if answer.status != 200:
+            raise WorkerError(answer.refusal)
+        if not _IDENTITY.fullmatch(answer.identity):
             raise WorkerError("it loaded the adapter, but did not answer with its identity")
-        return identity
+        return answer.identity
 
-    async def unload(self, url: str, name: str) -> None:
+    async def unload(self, url: str, name: str, *, limit_s: float) -> None:
         """Unload an adapter after its requests; one that is not there is no failure.
 
         Raises WorkerError.
         """
-        url = f"{url}/v1/unload_lora_adapter"
-        status, answer = await self._post(url, {"lora_name": name}, UNLOAD_S)
-        if status not in (200, 404):
-            raise WorkerError(_message(answer) or f"it answered with status {status}")
+        body = {"lora_name": name}
+        answer = await self._post(f"{url}/v1/unload_lora_adapter", body, limit_s)
+        if answer.status not in (200, 404):
+            raise WorkerError(answer.refusal)
 
-    async def _post(self, url: str, body: dict[str, Any], limit_s: float) -> tuple[int, Any]:
-        """Status and JSON object of the answer; an empty one if it has none."""
+    async def _post(self, url: str, body: dict[str, Any], limit_s: float) -> _Answer:
         if self._session is None:
             connector = aiohttp.TCPConnector(limit=MOST_CONNECTIONS)
             self._session = aiohttp.ClientSession(connector=connector)
@@ -67,7 +76,8 @@ class WorkerClient:
             async with self._session.post(
                 url, json=body, timeout=limits, allow_redirects=False
             ) as answer:
-                return answer.status, _object(await answer.content.read(_ANSWER_BYTES))
+                text = await answer.content.read(_ANSWER_BYTES)
+                return _Answer(answer.status, answer.headers.get(IDENTITY_HEADER, ""), text)
         except aiohttp.ConnectionTimeoutError:
             raise WorkerError(f"it cannot be reached within {CONNECT_S:g} s") from None
         except TimeoutError:
@@ -76,17 +86,11 @@ class WorkerClient:
             raise WorkerError(f"it cannot be reached: {type(error).__name__}") from None
 
 
-def _object(data: bytes) -> dict[str, Any]:
+def _message(text: bytes) -> str:
+    """The message of an error in OpenAI's form; "" if there is none."""
     try:
-        value = json.loads(data)
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def _message(answer: dict[str, Any]) -> str:
-    """The message of a worker's error; "" if the answer is none."""
-    error = answer.get("error")
-    message = error.get("message") if isinstance(error, dict) else None
-    text = " ".join(message.split()) if isinstance(message, str) else ""
-    return text if len(text) <= _ERROR_CHARS else f"{text[: _ERROR_CHARS - 1]}…"
+        message = json.loads(text)["error"]["message"]
+    except (ValueError, LookupError, TypeError):
+        return ""
+    words = " ".join(str(message).split())
+    return words if len(words) <= _ERROR_CHARS else f"{words[: _ERROR_CHARS - 1]}…"

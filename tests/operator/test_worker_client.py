@@ -7,19 +7,21 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from pando_operator import worker_client
 from pando_operator.worker_client import WorkerClient, WorkerError
 
 IDENTITY = "0123456789abcdef" * 2
 
 
 @asynccontextmanager
-async def answering(status: int, body: str, *, after: float = 0.0) -> AsyncIterator[str]:
+async def answering(
+    status: int, body: str, *, identity: str = "", after: float = 0.0
+) -> AsyncIterator[str]:
     """The URL of a worker that always answers so."""
 
     async def answer(_: web.Request) -> web.Response:
         await asyncio.sleep(after)
-        return web.Response(status=status, text=body)
+        headers = {"x-pando-adapter-identity": identity} if identity else {}
+        return web.Response(status=status, text=body, headers=headers)
 
     application = web.Application()
     application.router.add_post("/{rest:.*}", answer)
@@ -47,7 +49,7 @@ async def refusal(client: WorkerClient, status: int, body: str) -> str:
 
 
 async def test_a_load_answers_with_the_identity(client: WorkerClient) -> None:
-    async with answering(200, f'{{"identity": "{IDENTITY}"}}') as url:
+    async with answering(200, "Success", identity=IDENTITY) as url:
         assert await client.load(url, "a", "org/a", pin=True) == IDENTITY
 
 
@@ -61,7 +63,6 @@ async def test_a_load_answers_with_the_identity(client: WorkerClient) -> None:
         (500, '{"error": "x"}', "it answered with status 500"),
         (302, "", "it answered with status 302"),
         (200, "ok", "it loaded the adapter, but did not answer with its identity"),
-        (200, '{"identity": "short"}', "it loaded the adapter, but did not answer"),
     ],
 )
 async def test_other_answers_are_errors_in_words(
@@ -77,16 +78,21 @@ async def test_a_long_message_is_cut(client: WorkerClient) -> None:
 
 async def test_an_adapter_that_is_not_there_is_unloaded_already(client: WorkerClient) -> None:
     async with answering(404, '{"error": {"message": "not loaded"}}') as url:
-        await client.unload(url, "a")
+        await client.unload(url, "a", limit_s=5)
     async with answering(503, '{"error": {"message": "shutting down"}}') as url:
         with pytest.raises(WorkerError, match="shutting down"):
-            await client.unload(url, "a")
+            await client.unload(url, "a", limit_s=5)
 
 
-async def test_calls_have_an_end(client: WorkerClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_client, "UNLOAD_S", 0.1)
+async def test_an_identity_that_is_none_is_an_error(client: WorkerClient) -> None:
+    async with answering(200, "Success", identity="short") as url:
+        with pytest.raises(WorkerError, match="did not answer with its identity"):
+            await client.load(url, "a", "org/a", pin=False)
+
+
+async def test_calls_have_an_end(client: WorkerClient) -> None:
     async with answering(200, "{}", after=30) as url:
         with pytest.raises(WorkerError, match=r"it did not answer within 0\.1 s"):
-            await client.unload(url, "a")
+            await client.unload(url, "a", limit_s=0.1)
     with pytest.raises(WorkerError, match="it cannot be reached"):
-        await client.unload("http://127.0.0.1:9", "a")
+        await client.unload("http://127.0.0.1:9", "a", limit_s=5)

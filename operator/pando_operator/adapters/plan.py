@@ -9,17 +9,21 @@ replica and one that lost an adapter need no special case.
   weights at one replica at a time. The replica finishes requests that run with the old ones.
 - An adapter that was removed from the spec is unloaded everywhere. The replica finishes its
   requests first.
-- A replica gets one load and one unload at a time, and a pool MOST_CALLS of each.
+- A replica loads one adapter at a time, and a pool MOST_LOADS. Unloads mostly wait for requests, so
+  there may be more.
+- A pinned adapter keeps its slot until it is replaced. So the new weights come without a pin, which
+  a second call sets: a pool may have no slot for both pins.
 - A replica that leaves, is silent or has stalled gets no call; one that is joining does.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from itertools import islice
 
 import xxhash
 
 from pando_operator.adapters.calls import (
+    Attempt,
     Attempts,
     Call,
     CallTarget,
@@ -32,14 +36,14 @@ from pando_operator.adapters.progress import AdaptersView, Known, Progress, lear
 from pando_operator.adapters.replicas import HostReplica
 from pando_operator.resource.adapters import Adapter
 
-MOST_CALLS = 4
-"""Loads of a pool at a time, and unloads: they read from one hub or one volume."""
+MOST_LOADS = 4
+"""Loads of a pool at a time: they read from one hub or one volume."""
+
+MOST_UNLOADS = 16
+"""Unloads of a pool at a time."""
 
 PRELOAD_LIMIT_S = 600.0
 """Longest time for which a replica that is otherwise ready waits for adapters."""
-
-
-CallT = TypeVar("CallT", Load, Unload)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +79,8 @@ def plan(
     removed = sorted(known.keys() - {one.name for one in adapters})
     return Plan(
         calls=(
-            *_free(_unloads(removed, view), Unload, attempts),
-            *_free(_loads(progress), Load, attempts),
+            *_allowed_unloads(_unloads(removed, view), attempts),
+            *_allowed_loads(_loads(progress), attempts),
         ),
         dropped=_dropped(view),
         known=known,
@@ -88,7 +92,7 @@ def plan(
 
 def _dropped(view: AdaptersView) -> frozenset[CallTarget]:
     there = {(one.name, one.incarnation) for one in view.replicas if one.takes_calls}
-    running = (target for target, one in view.attempts.items() if one.outcome is Outcome.RUNNING)
+    running = (one.call.target for one in _running(view.attempts))
     return frozenset(one for one in running if (one.replica, one.incarnation) not in there)
 
 
@@ -112,7 +116,7 @@ def _more(one: Progress) -> Iterator[Load]:
     """The due loads of an adapter that a replica has loaded already."""
     replacing = any(one.is_running_on(each) and one.replaces_on(each) for each in one.replicas)
     for replica in one.lacking():
-        call = _load(one.adapter, replica)
+        call = _load(one, replica)
         if not _is_due(call, one.view):
             continue
         if one.replaces_on(replica):
@@ -138,13 +142,15 @@ def _first(one: Progress) -> Iterator[Load]:
         # Adapters begin at different replicas.
         return last.count if last else 0, xxhash.xxh32_intdigest(f"{name} {replica}".encode())
 
-    calls = (_load(one.adapter, replica) for replica in one.lacking())
+    calls = (_load(one, replica) for replica in one.lacking())
     yield from sorted((call for call in calls if _is_due(call, one.view)), key=rank)[:1]
 
 
-def _load(adapter: Adapter, replica: HostReplica) -> Load:
+def _load(one: Progress, replica: HostReplica) -> Load:
+    adapter = one.adapter
     target = CallTarget(replica.name, replica.incarnation, adapter.name)
-    return Load(target, replica.url, adapter.source, adapter.pin)
+    pin = adapter.pin and not one.replaces_on(replica)
+    return Load(target, replica.url, adapter.source, pin)
 
 
 def _is_due(call: Call, view: AdaptersView) -> bool:
@@ -156,19 +162,23 @@ def _is_due(call: Call, view: AdaptersView) -> bool:
     return last.call != call or view.now >= last.next_at
 
 
-def _free(calls: Iterable[CallT], kind: type[CallT], attempts: Attempts) -> Iterator[CallT]:
-    """The calls that the limits allow now, in order."""
-    running = [
-        one.call.target.replica
-        for one in attempts.values()
-        if one.outcome is Outcome.RUNNING and isinstance(one.call, kind)
-    ]
-    busy, left = set(running), MOST_CALLS - len(running)
+def _allowed_unloads(calls: Iterable[Unload], attempts: Attempts) -> Iterator[Unload]:
+    running = sum(isinstance(one.call, Unload) for one in _running(attempts))
+    yield from islice(calls, max(0, MOST_UNLOADS - running))
+
+
+def _allowed_loads(calls: Iterable[Load], attempts: Attempts) -> Iterator[Load]:
+    running = [one.call.target for one in _running(attempts) if isinstance(one.call, Load)]
+    busy, left = {target.replica for target in running}, MOST_LOADS - len(running)
     for call in calls:
         if left > 0 and call.target.replica not in busy:
             busy.add(call.target.replica)
             left -= 1
             yield call
+
+
+def _running(attempts: Attempts) -> Iterator[Attempt]:
+    return (one for one in attempts.values() if one.outcome is Outcome.RUNNING)
 
 
 def _waits(replica: HostReplica, progress: Sequence[Progress]) -> bool:

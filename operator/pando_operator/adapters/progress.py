@@ -8,7 +8,15 @@ The status keeps that, for the next operator.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pando_operator.adapters.calls import SETTLE_S, Attempt, Attempts, CallTarget, Load, Outcome
+from pando_operator.adapters.calls import (
+    SETTLE_S,
+    Attempt,
+    Attempts,
+    CallTarget,
+    Load,
+    Outcome,
+    Unload,
+)
 from pando_operator.adapters.replicas import Held, HostReplica
 from pando_operator.resource.adapters import Adapter
 
@@ -41,12 +49,12 @@ class AdaptersView:
         return Held(last.identity, last.call.pin) if isinstance(last.call, Load) else None
 
     def may_have(self, name: str, replica: HostReplica) -> bool:
-        """Whether the replica has something under this name, or may have it soon: a load goes on
-        there even if its answer was lost."""
+        """Whether the replica has something under this name or may have it soon, since a load goes
+        on there even if its answer was lost, or still runs requests of what it had."""
         last = self.attempt(name, replica)
-        return self.held(name, replica) is not None or (
-            last is not None and isinstance(last.call, Load)
-        )
+        if last is None or (isinstance(last.call, Unload) and last.outcome is Outcome.DONE):
+            return self.held(name, replica) is not None
+        return True
 
     def loaded(self, adapter: Adapter, replica: HostReplica) -> str:
         """The identity that the replica answered when it loaded the adapter from its source, if it

@@ -27,6 +27,12 @@ def summary(rows: Sequence[AdapterStatus]) -> str:
     return f"{sum(row.is_everywhere for row in wanted)}/{len(wanted)}" if wanted else ""
 
 
+def served(rows: Sequence[AdapterStatus]) -> list[str]:
+    """The adapters that requests may wait for: those of the spec, without those that fail and that
+    no replica has."""
+    return [row.name for row in rows if not row.removing and (row.ready or not row.failing)]
+
+
 def _row(one: Progress) -> AdapterStatus:
     ready = sum(map(one.is_on, one.replicas))
     troubles = list(_troubles(one))

@@ -178,11 +178,10 @@ class WorkerPoolSpec(SpecPart):
         ),
         Rule(
             "adapters[].pin",
-            "must be true for at most engine.maxLoras of them, and for fewer where others need"
-            " slots, too",
+            "must be true for fewer than engine.maxLoras of them: a slot must be left for others",
             f"{_HAS_NO_ADAPTERS} || !has(self.engine) || !has(self.engine.maxLoras)"
-            " || self.adapters.filter(a, a.pin).size() < self.engine.maxLoras"
-            " || (self.adapters.all(a, a.pin) && size(self.adapters) == self.engine.maxLoras)",
+            " || self.engine.maxLoras < 1"
+            " || self.adapters.filter(a, a.pin).size() < self.engine.maxLoras",
         ),
         Rule(
             "adapters[].name",

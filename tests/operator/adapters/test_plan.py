@@ -1,9 +1,9 @@
 """Single plans: which replica loads which adapter, and what its status says."""
 
 from pando_operator.adapters.calls import Load, Unload, delay_s
-from pando_operator.adapters.plan import MOST_CALLS, PRELOAD_LIMIT_S
+from pando_operator.adapters.plan import MOST_LOADS, MOST_UNLOADS, PRELOAD_LIMIT_S
 from pando_operator.adapters.replicas import Held
-from pando_operator.adapters.report import rows, summary
+from pando_operator.adapters.report import rows, served, summary
 from pando_operator.resource.adapters import STATE_CHARS, Adapter
 from tests.operator.adapters.fleet_model import Fleet
 
@@ -54,8 +54,9 @@ def test_different_adapters_begin_at_different_replicas() -> None:
     assert len({call.target.replica for call in calls}) == len(calls) > 1
 
 
-def test_calls_of_a_pool_and_of_a_replica_are_bounded() -> None:
-    pool = settled(10, PIRATE, JSON)
+def test_calls_of_a_pool_are_bounded_and_each_replica_loads_one_at_a_time() -> None:
+    many = [Adapter(name=f"a{i}", source=f"org/a{i}") for i in range(3)]
+    pool = settled(10, *many)
     more = Adapter(name="more", source="org/more", pin=True)
     pool.contents["org/more"] = "more-1"
     pool.want(more)
@@ -63,9 +64,9 @@ def test_calls_of_a_pool_and_of_a_replica_are_bounded() -> None:
     pool.finish(*(one for one in pool.running() if isinstance(one.call, Load)))
     pool.reconcile()
     calls = [one.call for one in pool.running()]
-    for kind in (Load, Unload):
-        mine = [call.target.replica for call in calls if isinstance(call, kind)]
-        assert len(mine) == len(set(mine)) == MOST_CALLS
+    loading = [call.target.replica for call in calls if isinstance(call, Load)]
+    assert len(loading) == len(set(loading)) == MOST_LOADS
+    assert sum(isinstance(call, Unload) for call in calls) == MOST_UNLOADS
 
 
 def test_other_weights_replace_the_old_ones_at_one_replica_after_the_other() -> None:
@@ -150,6 +151,28 @@ def test_a_pin_that_changes_is_told_to_all_and_moves_no_weights() -> None:
     assert len(pool.reconcile().calls) == 3
     pool.rounds(2)
     assert {worker.has["pirate"] for worker in pool.workers.values()} == {Held("pirate-1", True)}
+
+
+def test_a_pinned_adapter_is_replaced_where_no_slot_is_left_for_a_second_pin() -> None:
+    pinned = PIRATE.model_copy(update={"pin": True})
+    second = Adapter(name="b", source="b", pin=True)
+    pool = settled(2, pinned, second, JSON)
+    pool.contents["org/v2"] = "pirate-2"
+    pool.want(pinned.model_copy(update={"source": "org/v2"}), second, JSON)
+    pool.rounds(4, seconds=1.0)
+    assert pool.states()["pirate"] == "Ready 2/2"
+    assert {worker.has["pirate"] for worker in pool.workers.values()} == {Held("pirate-2", True)}
+
+
+def test_an_unload_that_runs_keeps_its_line_though_the_replica_shows_no_name() -> None:
+    pool = settled(1, PIRATE)
+    pool.want()
+    pool.reconcile()
+    pool.workers["w1"].shown = {}
+    assert pool.states()["pirate"] == "Removing, still on 1/1"
+    assert pool.reconcile().calls == ()
+    pool.rounds(2)
+    assert pool.states() == {}
 
 
 def test_pinned_adapters_are_loaded_first() -> None:
@@ -256,6 +279,18 @@ def test_a_broken_adapter_that_no_replica_has_delays_none() -> None:
     assert pool.plan().waiting == set(pool.workers)
     pool.rounds()
     assert pool.plan().waiting == set()
+
+
+def test_requests_wait_for_adapters_that_may_be_served() -> None:
+    pool = fleet(0, PIRATE, JSON)
+    assert served(rows(pool.plan())) == ["pirate", "json"]
+    pool.add(), pool.add()
+    del pool.contents[JSON.source]
+    pool.rounds(3)
+    assert served(rows(pool.plan())) == ["pirate"]
+    pool.want(JSON)
+    pool.reconcile()
+    assert served(rows(pool.plan())) == []
 
 
 def test_a_new_replica_that_fails_to_load_what_others_have_waits_for_a_bounded_time() -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from aiohttp import web
 
 from pando_fleet.registry.adapter import Adapter, AdapterPlace
+from pando_operator.worker_client import IDENTITY_HEADER
 from tests.operator.controller.cluster import Cluster, Worker
 
 SLOTS = 8
@@ -64,15 +65,15 @@ class AdapterWorkers:
             name=name, identity=identity(source), place=AdapterPlace.HOST, pinned=body["pin"]
         )
         worker.adapters[name] = replace(made, place=AdapterPlace.DEVICE) if body["pin"] else made
-        return web.json_response({"identity": made.identity})
+        return web.Response(text="Success", headers={IDENTITY_HEADER: made.identity})
 
     async def unload(self, request: web.Request) -> web.Response:
         worker, name = self._worker(request), (await request.json())["lora_name"]
         self.calls.append(("unload", worker.pod, name))
-        await self.idle.wait()
         if worker.adapters.pop(name, None) is None:
             return _refused(404, f"{name} is not loaded")
-        return web.json_response({})
+        await self.idle.wait()
+        return web.Response(text="Success")
 
     def _worker(self, request: web.Request) -> Worker:
         return self.cluster.workers[request.match_info["worker"]]

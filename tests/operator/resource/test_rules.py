@@ -125,8 +125,8 @@ BROKEN: list[tuple[str, dict[str, Any]]] = [
     ),
     ("spec.engine.maxLoras must be at least 1", adapters(slots=None, names="a")),
     ("spec.engine.maxLoras must be at least 1", adapters(slots=0, names="a")),
-    ("spec.adapters[].pin must be true for at most", adapters(slots=1, names="ab", pinned="ab")),
-    ("spec.adapters[].pin must be true for at most", adapters(slots=1, names="ab", pinned="a")),
+    ("spec.adapters[].pin must be true for fewer", adapters(slots=2, names="abc", pinned="ab")),
+    ("spec.adapters[].pin must be true for fewer", adapters(slots=1, names="a", pinned="a")),
     (
         "spec.adapters[].name must not be the model's",
         adapters(slots=1, names="a", servedModelName="a"),
@@ -172,7 +172,7 @@ FINE: list[dict[str, Any]] = [
     {"engine": {"maxLoras": 0}, "adapters": []},
     {"engine": {"loraRanks": 64}},
     {"engine": {"loraRanks": 8, "maxLoraRank": 8}},
-    adapters(slots=2, names="ab", pinned="ab"),
+    adapters(slots=3, names="ab", pinned="ab"),
     adapters(slots=2, names="abc", pinned="a"),
     adapters(slots=1, names="a", model="org/a", servedModelName="b"),
     {

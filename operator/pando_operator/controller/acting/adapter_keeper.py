@@ -24,6 +24,9 @@ from pando_operator.resource.adapters import Adapter, AdapterStatus
 from pando_operator.resource.pool import WorkerPool
 from pando_operator.worker_client import WorkerClient, WorkerError
 
+UNLOAD_MARGIN_S = 10.0
+"""A worker waits for an adapter's requests as long as a drain may take, and answers after that."""
+
 GONE = "the replica is gone or silent"
 
 log = logging.getLogger("pando.operator")
@@ -44,6 +47,7 @@ class AdapterKeeper:
         self._clock, self._wake = clock, wake
         self._attempts: dict[CallTarget, Attempt] = {}
         self._tasks: dict[CallTarget, asyncio.Task[None]] = {}
+        self._unload_s = UNLOAD_MARGIN_S
 
     def follow(
         self,
@@ -59,6 +63,7 @@ class AdapterKeeper:
             return [*pods], pool.status.adapters
         if not pool.spec.adapters and not memory.adapters:
             return [*pods], ()
+        self._unload_s = pool.spec.scaling.drain.timeout_seconds + UNLOAD_MARGIN_S
         replicas = host_replicas(pods, reading.replicas, now)
         made = self._begin(pool.spec.adapters, memory.adapters, replicas)
         memory.adapters = made.known
@@ -106,7 +111,7 @@ class AdapterKeeper:
                     call.url, target.adapter, call.source, pin=call.pin
                 )
             else:
-                await self._workers.unload(call.url, target.adapter)
+                await self._workers.unload(call.url, target.adapter, limit_s=self._unload_s)
         except WorkerError as refused:
             error = str(refused)
         except Exception:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import inf
 
 from pando_fleet.records.decisions import PastDecision
-from pando_operator.adapters.report import summary
+from pando_operator.adapters.report import served, summary
 from pando_operator.controller.acting.execute import MANAGER
 from pando_operator.controller.loop_steps import as_json, moment, rounded
 from pando_operator.controller.memory import Memory
@@ -157,8 +157,7 @@ class Reporter:
 
     async def rows(self, seen: Observation, memory: Memory, *, decided: bool) -> None:
         """Writes the rows that routers read from Redis. Raises FleetError."""
-        spec = seen.pool.spec
-        names = (spec.model_name, *(one.name for one in spec.adapters))
+        names = (seen.pool.spec.model_name, *served(seen.adapters))
         last = self._expected
         is_due = last is None or last[1] != names or seen.now - last[0] >= EXPECTED_S
         if is_due or not seen.census.ready:  # a sleeping pool is known to routers only by this row
