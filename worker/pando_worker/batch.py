@@ -178,6 +178,10 @@ class ForwardBatch:
         """`ImageTokens.seen`; None for causal attention."""
         return None if self.images is None else self.images.seen
 
+    @property
+    def has_loads(self) -> bool:
+        return self.loads is not None or self.window_loads is not None
+
 
 @dataclass(slots=True)
 class Logprobs:

@@ -12,8 +12,10 @@ from pando_worker.attention.kv_pool import TokenToKVPool
 from pando_worker.batch import PageCopies
 from pando_worker.models.errors import DoesNotFit
 from pando_worker.runner.kv.host_pool import HostBudget, HostKVPool
+from pando_worker.runner.kv.page_streams import BUFFERS
 from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.settings import WorkerSettings
+from tests.worker.cuda.fake_cuda import fake_cuda
 from tests.worker.model.checkpoints import Reference, prompt
 from tests.worker.scheduler.world import World
 
@@ -68,13 +70,14 @@ def test_pages_of_both_kinds_share_the_staging_memory() -> None:
         windowed=frozenset({1}),
         window_slots=32,
     )
-    budget = 3 * sum(part.nbytes // len(part) for part in (*pool.k, *pool.v)) * 4 + 100
-    host = HostKVPool(pool, 4, 10, 10, staging_bytes=budget)
-    kinds = (host.pages, host.window_pages)
-    assert [pages.staged_pages for pages in kinds] == [3, 3]
-    assert 0 <= budget - sum(pages.staged_pages * pages.page_bytes for pages in kinds) <= 100
-    few = HostKVPool(pool, 4, 2, 1, staging_bytes=1)
-    assert [few.pages.staged_pages, few.window_pages.staged_pages] == [1, 1]
+    page_bytes = sum(part.nbytes // len(part) for part in (*pool.k, *pool.v)) * 4
+    with fake_cuda(0):
+        host = HostKVPool(pool, 4, 100, 100, staging_bytes=12 * page_bytes + 100, on_gpu=True)
+        kinds = (host.pages, host.window_pages)
+        assert sum(kind.staging_bytes for kind in kinds) == 12 * page_bytes
+        few = HostKVPool(pool, 4, 2, 1, staging_bytes=1, on_gpu=True)
+        least = sum(kind.staging_bytes for kind in (few.pages, few.window_pages))
+        assert least == BUFFERS * page_bytes
 
 
 def test_tokens_are_those_of_transformers_when_prompts_come_back_from_the_host(

@@ -138,6 +138,7 @@ class FlashinferAttention:
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, layer: AttentionLayer) -> Tensor:
         kind = self._kinds[layer.index]
+        self.pool.arrive(layer.index)
         self.store(k, v, layer, self._slots[self.released[kind]])
         plan, paged = self._plans[kind], self._paged[layer.index]
         sinks = self.sinks_of(layer)

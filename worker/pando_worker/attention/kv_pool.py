@@ -7,7 +7,7 @@ Layers with a sliding window may have fewer slots, with their own numbers: their
 behind the window (see `memory/window_pages.py`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -40,6 +40,8 @@ class TokenToKVPool:
         window_slots: number of their slots, without spare ones
         k: per layer, [num_slots, kv_heads, head_dim]
         v: per layer, [num_slots, kv_heads, v_head_dim]
+        before_layer: lets the model's stream wait for what is copied to a layer; None if nothing is
+            copied while a step runs
     """
 
     def __init__(
@@ -72,22 +74,31 @@ class TokenToKVPool:
         self.window_slots = window_slots
         self.k = [empty(layer, layer.head_dim) for layer in layers]
         self.v = [empty(layer, layer.v_head_dim) for layer in layers]
+        self.before_layer: Callable[[int], None] | None = None
 
     @property
     def window(self) -> int:
         """The widest window of the windowed layers; 0 if there are none."""
         return max((self.layers[index].window or 0 for index in self.windowed), default=0)
 
-    def parts(self, *, released: bool) -> list[Tensor]:
-        """Keys and values, [slots, kv_heads, width], of the windowed or of the other layers."""
-        layers = [
-            layer.index for layer in self.layers if (layer.index in self.windowed) == released
-        ]
-        return [side[index] for side in (self.k, self.v) for index in layers]
+    def parts(self, *, released: bool) -> dict[int, tuple[Tensor, Tensor]]:
+        """Keys and values, [slots, kv_heads, width] each, of the windowed or of the other layers,
+        by layer."""
+        return {
+            layer.index: (self.k[layer.index], self.v[layer.index])
+            for layer in self.layers
+            if (layer.index in self.windowed) == released
+        }
 
     def slot_bytes(self, *, released: bool) -> int:
         """Bytes of a token in the windowed or in the other layers."""
-        return sum(part.nbytes // part.shape[0] for part in self.parts(released=released))
+        layers = self.parts(released=released).values()
+        return sum(part.nbytes // part.shape[0] for parts in layers for part in parts)
+
+    def arrive(self, layer: int) -> None:
+        """Attention calls this before it uses a layer."""
+        if self.before_layer is not None:
+            self.before_layer(layer)
 
     def store(self, layer: int, slots: Tensor, k: Tensor, v: Tensor) -> None:
         """Write the keys and values of new tokens to `slots`, [num_tokens], in the pool's dtype."""

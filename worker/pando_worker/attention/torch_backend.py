@@ -101,6 +101,7 @@ class TorchAttention:
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, layer: AttentionLayer) -> Tensor:
         kind = self._kinds[layer.index]
+        self._pool.arrive(layer.index)
         self._pool.store(layer.index, self._out_slots[kind.released], k, v)
         plan = self._plans[kind]
         out = q.new_empty(len(q), layer.heads, layer.v_head_dim)

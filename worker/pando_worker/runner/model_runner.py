@@ -153,6 +153,8 @@ class TorchModelRunner:
             return None
         if batch.images is not None:
             return None  # an image's last token alone in a row looks like a decode
+        if self._device.type == "cuda" and batch.has_loads:
+            return None  # a graph cannot wait for each layer's keys
         if (logits := self.graphs.run(batch)) is None:
             return None
         sampled = batch.sample_rows

@@ -5,6 +5,7 @@ Read in this order:
     pool_plan.py   the same, before the weights are read
     host_pool.py   the host's pool and its number of pages
     host_pages.py  copies between the host and the device
+    page_streams.py  the same on a GPU, while the model runs
 
 `pando_worker.memory` knows the owner of each page.
 """

@@ -3,6 +3,7 @@
 Layers with a sliding window that have their own pages on the device also have them on the host.
 """
 
+import logging
 from dataclasses import dataclass
 
 from pando_worker.attention.kv_pool import TokenToKVPool
@@ -12,6 +13,9 @@ from pando_worker.models.parallel import ParallelGroup
 from pando_worker.rates import Rate
 from pando_worker.runner.kv.host_pages import HostPages
 from pando_worker.settings import WorkerSettings
+from pando_worker.tensors.pinned import PinningFailed
+
+log = logging.getLogger("pando.worker.runner")
 
 STAGING_BYTES = 256 * 2**20  # on a GPU, in each direction, for both kinds of pages together
 
@@ -30,24 +34,42 @@ class HostKVPool:
         page_size: int,
         num_pages: int,
         num_window_pages: int = 0,
+        *,
         staging_bytes: int = STAGING_BYTES,
+        on_gpu: bool | None = None,
     ) -> None:
         """
         Args:
-            staging_bytes: device memory for each direction, raised to a page of each kind if that
-                is larger
+            staging_bytes: device memory for each direction, raised to a page of each kind in each
+                buffer if that is larger
+            on_gpu: by default whether the pool is; tests with a double of CUDA say it is
+
+        Raises:
+            DoesNotFit: the system does not let this process pin so much memory.
         """
         self.num_pages, self.num_window_pages = num_pages, num_window_pages
         self.rate = Rate()
         slot_bytes = pool.slot_bytes(released=False) + pool.slot_bytes(released=True)
         staged = max(1, staging_bytes // (slot_bytes * page_size))
 
+        if on_gpu is None:
+            on_gpu = pool.k[0].is_cuda
+
         def pages(count: int, *, released: bool) -> HostPages:
             parts = pool.parts(released=released)
-            return HostPages(parts, page_size, count, self.rate, staged)
+            return HostPages(parts, page_size, count, self.rate, staged, on_gpu)
 
-        self.pages = pages(num_pages, released=False)
-        self.window_pages = pages(num_window_pages, released=True)
+        try:
+            self.pages = pages(num_pages, released=False)
+            self.window_pages = pages(num_window_pages, released=True)
+        except PinningFailed as error:
+            raise DoesNotFit(f"host_memory_gib is too large for this machine: {error}") from error
+        kinds = self.pages, self.window_pages
+        if pinned := sum(kind.pinned_bytes for kind in kinds):
+            pool.before_layer = self.arrive
+            staging = 2 * sum(kind.staging_bytes for kind in kinds)
+            message = "host tier: %.2f GiB pinned, %.0f MiB of the GPU for copies"
+            log.info(message, pinned / 2**30, staging / 2**20)
 
     @property
     def page_bytes(self) -> int:
@@ -55,9 +77,15 @@ class HostKVPool:
         return self.pages.page_bytes + self.window_pages.page_bytes
 
     def copy(self, batch: ForwardBatch) -> None:
-        """Start a batch's copies; later work on the model's stream sees their results."""
+        """Start a batch's copies. Later work on the model's stream sees their results; on a GPU a
+        layer's loads after `arrive`."""
         self.pages.copy(batch.stores, batch.loads)
         self.window_pages.copy(batch.window_stores, batch.window_loads)
+
+    def arrive(self, layer: int) -> None:
+        """Later work on the model's stream sees what `copy` loads of a layer."""
+        self.pages.arrive(layer)
+        self.window_pages.arrive(layer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
