@@ -15,6 +15,7 @@ from types import FrameType
 from pando_worker.models.config import read_config
 from pando_worker.models.errors import ModelError
 from pando_worker.models.loading.hub import resolve_model
+from pando_worker.models.loading.preflight import preflight
 from pando_worker.server.front.startup import CannotStartError, bind
 from pando_worker.server.process.scheduler_process import SchedulerMain, scheduler_process
 from pando_worker.settings import WorkerSettings
@@ -62,6 +63,7 @@ def _run(
 ) -> int:
     model_dir = resolve_model(settings.model)
     config = read_config(model_dir, settings.model_impl)
+    preflight(model_dir, settings)
     found = settings.model_copy(
         update={
             "model": str(model_dir),

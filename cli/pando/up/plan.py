@@ -16,6 +16,7 @@ from pando_worker.models.config import read_config
 from pando_worker.models.errors import ModelError
 from pando_worker.models.loading.hub import resolve_model
 from pando_worker.models.loading.packaged import PACKAGED
+from pando_worker.models.loading.preflight import preflight
 from pando_worker.settings import WorkerSettings
 
 
@@ -109,8 +110,12 @@ class UpPlan:
 
     def served_as(self) -> tuple[str, str]:
         """The workers' pool, and the name under which they serve the model."""
-        settings = self._worker_settings({"model": self.model})
+        settings = self.worker_settings()
         return settings.pool, settings.served_name
+
+    def worker_settings(self) -> WorkerSettings:
+        """Of any of the workers, but for what distinguishes them."""
+        return self._worker_settings({"model": self.model})
 
     def _router_settings(self, ours: Mapping[str, object]) -> RouterSettings:
         return load(RouterSettings, {**_ours(ours), **self.router})
@@ -141,22 +146,24 @@ async def check(plan: UpPlan) -> None:
     """Find what can be found before anything is started.
 
     Raises:
-        UpPlanError: the model directory is not one, the port is taken, Redis cannot be reached or
-            has another model in the same pool.
+        UpPlanError: the model cannot be served as it is, the port is taken, Redis cannot be reached
+            or has another model in the same pool.
         SettingsError: a PANDO_WORKER_… or PANDO_ROUTER_… variable is wrong.
     """
     plan.worker_commands("none")
     plan.router_command("none", "")
-    _check_model(plan.model)
+    _check_model(plan.model, plan.worker_settings())
     _check_port(plan.host, plan.port)
     if plan.redis is not None:
         await _check_redis(plan.redis, *plan.served_as())
 
 
-def _check_model(model: str) -> None:
+def _check_model(model: str, settings: WorkerSettings) -> None:
     if Path(model).exists() or model in PACKAGED:
         try:
-            read_config(resolve_model(model))
+            model_dir = resolve_model(model)
+            read_config(model_dir, settings.model_impl)
+            preflight(model_dir, settings)
         except ModelError as error:
             raise UpPlanError(f"cannot serve {model}: {error}") from None
     elif model.startswith((".", "/", "~")) or model.count("/") > 1:  # no hub id looks so

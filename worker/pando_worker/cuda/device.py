@@ -4,10 +4,8 @@ from typing import Literal
 
 import torch
 
+from pando_worker.host_memory import CPU_BYTES
 from pando_worker.models.errors import DeviceUnavailable, DoesNotFit
-
-CPU_BYTES = 2 * 2**30
-"""Default memory limit on the CPU, for all ranks of a worker together."""
 
 
 def find_device(kind: Literal["cpu", "cuda"], rank: int, ranks: int) -> torch.device:

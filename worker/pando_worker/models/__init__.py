@@ -12,6 +12,7 @@ Read in this order:
     parallel.py            the ranks that compute one model together
     rope.py                rotary parameters in one form
     layer_types.py         which layers have a sliding window
+    safetensors_files.py   what a file of weights says about itself
     base_model.py          checkpoints without a head
     text_part.py           the language model in a model of text and images
     sight.py               whether a model with a vision part sees here

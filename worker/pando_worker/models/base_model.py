@@ -12,11 +12,11 @@ from typing import TypeVar
 import msgspec
 
 from pando_worker.models.errors import BrokenCheckpoint
+from pando_worker.models.safetensors_files import SafetensorsIndex, read_safetensors_header
 
 T = TypeVar("T")
 
 _EMBEDDING = "embed_tokens.weight"
-_MAX_HEADER_BYTES = 100_000_000  # safetensors' own limit
 
 # Base classes whose names cannot be derived from the class with the head.
 _WITH_HEAD = {"Gemma3TextModel": "Gemma3ForCausalLM"}
@@ -47,27 +47,12 @@ def as_with_head(tensors: Mapping[str, T]) -> dict[str, T]:
     return {f"model.{name}": tensor for name, tensor in tensors.items()}
 
 
-class SafetensorsIndex(msgspec.Struct):
-    """The index of a checkpoint in several files."""
-
-    weight_map: dict[str, str]  # tensor: file
-
-
 def _tensor_names(model_dir: Path) -> Collection[str]:
     index, single = model_dir / "model.safetensors.index.json", model_dir / "model.safetensors"
     path = index if index.is_file() else single
     try:
         if path is index:
             return msgspec.json.decode(index.read_bytes(), type=SafetensorsIndex).weight_map
-        return _header(single) if single.is_file() else ()
+        return read_safetensors_header(single).tensors if single.is_file() else ()
     except (OSError, msgspec.DecodeError) as error:
         raise BrokenCheckpoint(f"cannot read {path}: {error}") from error
-
-
-def _header(path: Path) -> Collection[str]:
-    """Tensor names in a safetensors file, which begins with 8 bytes of length and a JSON object."""
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if length > _MAX_HEADER_BYTES:
-            raise BrokenCheckpoint(f"cannot read {path}: its header claims {length} bytes")
-        return msgspec.json.decode(file.read(length), type=dict[str, msgspec.Raw])

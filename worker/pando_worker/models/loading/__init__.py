@@ -4,6 +4,7 @@ Read in this order:
     hub.py                where the files are
     packaged.py           models that come as Python packages
     gguf/                 llama.cpp's format, as a model directory
+    preflight.py          what the heads of the files say, before anything starts
     checkpoint_tensor.py  a tensor that is read a part at a time
     checkpoint.py         tensors by name, whatever files they are in
     quantization.py       checkpoints of quantized weights
@@ -13,5 +14,5 @@ Read in this order:
     loader.py             builds a model and fills it
     dummy.py              random weights, for measurements
 
-Imports config, registry and layers.
+Imports config, registry and layers; preflight imports the worker's settings.
 """

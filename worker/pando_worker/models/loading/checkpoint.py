@@ -14,11 +14,11 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from pando_worker.models.base_model import SafetensorsIndex
 from pando_worker.models.errors import BrokenCheckpoint, UnsupportedModel
 from pando_worker.models.loading.checkpoint_tensor import Stored
 from pando_worker.models.loading.gguf.directory import SUFFIX
 from pando_worker.models.loading.gguf.read import read_gguf
+from pando_worker.models.safetensors_files import SafetensorsIndex
 
 
 @dataclass(frozen=True, slots=True)

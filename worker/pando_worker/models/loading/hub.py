@@ -100,5 +100,5 @@ def _download(hub_id: str, files: list[str], ignored: list[str] | None = None) -
     except Exception as error:  # among them those of the HTTP library beneath the hub client
         raise ModelNotFound(
             f"there is no directory {hub_id!r}, and as a hub id it is not in the local cache and"
-            f" cannot be downloaded: {error}"
+            f" cannot be downloaded: {str(error).partition(chr(10))[0]}"
         ) from error

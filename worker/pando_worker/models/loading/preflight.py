@@ -1,0 +1,141 @@
+"""What can be said of a model in a moment, from the heads of its files: before torch is imported
+and anything is started. Whatever passes may still turn out to be broken while it loads.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from pando_worker.host_memory import CPU_BYTES, machine_bytes
+from pando_worker.models.errors import BrokenCheckpoint, DoesNotFit
+from pando_worker.models.loading.gguf.directory import SUFFIX
+from pando_worker.models.safetensors_files import (
+    SafetensorsHeader,
+    SafetensorsIndex,
+    TensorEntry,
+    read_safetensors_header,
+)
+from pando_worker.settings import DType, WorkerSettings
+
+GIB = 2**30
+# Any of these makes a tokenizer.
+_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "tekken.json")
+_FLOATS = frozenset(("F64", "F32", "F16", "BF16"))
+_FLOAT_BYTES = {DType.AUTO: 4.0, DType.FLOAT32: 4.0, DType.BFLOAT16: 2.0, DType.FLOAT16: 2.0}
+_INTEGER_BYTES = {"int8": 1.0, "int4": 0.5}  # without their scales
+_VISION = re.compile(r"vision|visual|image|multi_modal")  # in the names of tensors
+
+
+def preflight(model_dir: Path, settings: WorkerSettings) -> None:
+    """
+    Raises:
+        BrokenCheckpoint: there is no tokenizer, its files or the weights' are missing or cut, or
+            the chat template is no template.
+        DoesNotFit: the machine lacks the memory that the settings allow, or they allow less than
+            the weights take.
+    """
+    _check_tokenizer(model_dir)
+    _check_template(model_dir)
+    headers = [] if settings.load_format == "dummy" else list(_safetensors(model_dir))
+    for header in headers:
+        _check_whole(header)
+    if settings.device == "cpu":
+        _check_memory(headers, model_dir, settings)
+
+
+def _check_tokenizer(model_dir: Path) -> None:
+    if not any((model_dir / name).is_file() for name in _TOKENIZERS):
+        raise BrokenCheckpoint(f"{model_dir} has no tokenizer: none of {', '.join(_TOKENIZERS)}")
+    path = model_dir / "tokenizer.json"
+    try:
+        if path.is_file():
+            msgspec.json.decode(path.read_bytes(), type=dict[str, msgspec.Raw])
+    except (OSError, msgspec.DecodeError) as error:
+        raise BrokenCheckpoint(f"cannot read {path}: {error}; download it again") from error
+
+
+def _check_template(model_dir: Path) -> None:
+    path = model_dir / "chat_template.jinja"
+    if not path.is_file():
+        return
+    import jinja2
+
+    try:
+        text = path.read_text(encoding="utf-8")
+        jinja2.Environment(extensions=["jinja2.ext.loopcontrols"]).parse(text)
+    except (OSError, UnicodeDecodeError) as error:
+        raise BrokenCheckpoint(f"cannot read {path}: {error}") from error
+    except jinja2.TemplateSyntaxError as error:
+        if "generation" not in str(error):  # transformers' own tag
+            where = f"line {error.lineno}: {error.message}"
+            raise BrokenCheckpoint(f"{path} is no chat template: {where}") from error
+
+
+def _safetensors(model_dir: Path) -> Iterator[SafetensorsHeader]:
+    index, single = model_dir / "model.safetensors.index.json", model_dir / "model.safetensors"
+    if not index.is_file():
+        if single.is_file():
+            yield read_safetensors_header(single)
+        return
+    try:
+        weight_map = msgspec.json.decode(index.read_bytes(), type=SafetensorsIndex).weight_map
+    except (OSError, msgspec.DecodeError) as error:
+        raise BrokenCheckpoint(f"cannot read {index}: {error}") from error
+    names = sorted(set(weight_map.values()))
+    if missing := [name for name in names if not (model_dir / name).is_file()]:
+        shown = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if missing[3:] else "")
+        raise BrokenCheckpoint(
+            f"{model_dir} lacks {shown} of {len(names)} files: download it again"
+        )
+    for name in names:
+        yield read_safetensors_header(model_dir / name)
+
+
+def _check_whole(header: SafetensorsHeader) -> None:
+    short = header.end - header.path.stat().st_size
+    if short > 0:
+        raise BrokenCheckpoint(f"{header.path} ends {_size(short)} early: download it again")
+
+
+def _check_memory(
+    headers: list[SafetensorsHeader], model_dir: Path, settings: WorkerSettings
+) -> None:
+    here = machine_bytes()
+    allowed = CPU_BYTES if settings.memory_gib is None else int(settings.memory_gib * GIB)
+    if allowed > here:
+        raise DoesNotFit(
+            f"memory_gib is {settings.memory_gib:g}, and there are {_size(here)} of memory here"
+        )
+    needed = _least_bytes(headers, settings) or _gguf_bytes(model_dir, settings)
+    if needed > allowed:
+        raise DoesNotFit(
+            f"its weights take {_size(needed)} in memory, {_size(allowed)} are allowed: set"
+            f" memory_gib, of which {here / GIB:.0f} fit here"
+        )
+
+
+def _least_bytes(headers: list[SafetensorsHeader], settings: WorkerSettings) -> int:
+    """What the text part of the weights takes in memory at least, for all ranks together."""
+    float_bytes = _INTEGER_BYTES.get(settings.quantization, _FLOAT_BYTES[settings.dtype])
+
+    def nbytes(entry: TensorEntry) -> float:
+        return entry.elements * float_bytes if entry.dtype in _FLOATS else entry.nbytes
+
+    tensors = {name: entry for header in headers for name, entry in header.tensors.items()}
+    return int(sum(nbytes(one) for name, one in tensors.items() if not _VISION.search(name)))
+
+
+def _gguf_bytes(model_dir: Path, settings: WorkerSettings) -> int:
+    """A file's blocks stay as they are, unless the settings want other numbers."""
+    if settings.quantization != "auto":
+        return 0
+    return sum(path.stat().st_size for path in model_dir.glob(f"*{SUFFIX}"))
+
+
+def _size(count: int) -> str:
+    for unit, name in ((GIB, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if count >= unit:
+            return f"{count / unit:.1f} {name}"
+    return f"{count} bytes"
