@@ -61,6 +61,7 @@ class Sample:
     cached_prompt_tokens: int
     output_tokens: int
     replica_seconds: float
+    adapter_loads: int = 0  # into slots
     prefilled_by_replica: tuple[int, ...] = ()  # tokens computed, of living replicas, by name
 
 

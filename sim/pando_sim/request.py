@@ -43,5 +43,6 @@ class Request:
     prompt: Prompt
     output_tokens: int  # to produce, at least 1
     session: str = ""  # its conversation; empty if unknown
+    adapter: str = ""  # name of the LoRA adapter that it needs; empty: the model itself
     after: int | None = None  # the number of an earlier request that it waits for
     pause_s: float = 0.0

@@ -33,6 +33,7 @@ class Fleet:
         self.gone_prompt_tokens = 0  # that removed replicas had admitted
         self.gone_output_tokens = 0  # that removed replicas had produced
         self.gone_cached_tokens = 0  # cached tokens of those prompts
+        self.gone_adapter_loads = 0  # that they had made
         self.replica_seconds = 0.0  # of removed replicas
         self.has_lost_requests = False
         self._spec = spec
@@ -89,6 +90,7 @@ class Fleet:
         self.gone_prompt_tokens += counts.prompt_tokens_total
         self.gone_cached_tokens += counts.cached_prompt_tokens_total
         self.gone_output_tokens += counts.output_tokens_total
+        self.gone_adapter_loads += replica.adapters.loads
         self.replica_seconds += self._timeline.now_s - replica.started_s
         if leaves:
             self._leave.send(leave_call(self._pool, name, replica.incarnation), (), _unheard)

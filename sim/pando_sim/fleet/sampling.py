@@ -43,5 +43,8 @@ def sample(
         replica_seconds=(
             fleet.replica_seconds + sum(now_s - replica.started_s for replica in replicas)
         ),
+        adapter_loads=(
+            fleet.gone_adapter_loads + sum(replica.adapters.loads for replica in replicas)
+        ),
         prefilled_by_replica=tuple(tokens for _, tokens in by_name),
     )

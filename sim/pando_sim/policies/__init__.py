@@ -4,7 +4,7 @@ so that all can be compared on the same trace, capacity and cost model.
 Read in this order:
     simulated.py         a policy's entry in the registry
     pando.py             the router's own policies
-    smg.py, llm_d.py, dynamo.py, production_stack.py, vllm.py    models of other routers' policies
+    smg.py, llm_d.py, llm_d_lora.py, dynamo.py, production_stack.py, vllm.py    models of other routers' policies
     local.py             a policy that leases nothing
     sent.py, polled.py   what such a router remembers, and what it asks engines
 
@@ -21,6 +21,7 @@ from pando_fleet.choices import by_name
 from pando_sim.policies import pando
 from pando_sim.policies.dynamo import DYNAMO
 from pando_sim.policies.llm_d import LLM_D
+from pando_sim.policies.llm_d_lora import LLM_D_LORA
 from pando_sim.policies.production_stack import PRODUCTION_STACK
 from pando_sim.policies.smg import SMG
 from pando_sim.policies.vllm import VLLM
@@ -29,6 +30,7 @@ POLICIES = by_name(
     *pando.own(),
     SMG,
     LLM_D,
+    LLM_D_LORA,
     DYNAMO,
     PRODUCTION_STACK,
     VLLM,

@@ -81,7 +81,10 @@ class KvRouter:
     async def place(self, question: Question) -> Route:
         keys = split(question.keys)
         prompt = question.request.prompt.tokens()
-        cached = [self._context.cached_tokens(member.name, prompt) for member in question.allowed]
+        adapter = question.request.adapter
+        cached = [
+            self._context.cached_tokens(member.name, prompt, adapter) for member in question.allowed
+        ]
         costs = [
             self._cost(question, keys, member, tokens)
             for member, tokens in zip(question.allowed, cached, strict=True)

@@ -23,7 +23,8 @@ per prompt is that of the chunks. Precise prefix scorers, flow control and laten
 optional there, and not simulated.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import add
 
 from pando_fleet.registry.replica import Heartbeat
 from pando_sim.fleet.routing.context import Context
@@ -39,8 +40,13 @@ PREFIX_WEIGHT = 3.0
 SCRAPE_EVERY_S = 0.05
 
 
+Scorer = Callable[[Question, Sequence[Heartbeat]], Sequence[float]]
+
+
 class Scorers:
-    def __init__(self, context: Context, page_size: int) -> None:
+    def __init__(self, context: Context, page_size: int, *more: Scorer) -> None:
+        """`more` scorers count as well, each with its weight."""
+        self._more = more
         self._engines = Polled(context, SCRAPE_EVERY_S)
         self._page_size = page_size
         self._index = Sent()
@@ -56,6 +62,8 @@ class Scorers:
             QUEUE_WEIGHT * queue + KV_WEIGHT * kv + PREFIX_WEIGHT * share
             for queue, kv, share in zip(queue_scores(beats), kv_scores(beats), prefix, strict=True)
         ]
+        for scorer in self._more:
+            scores = list(map(add, scores, scorer(question, beats)))
         most = max(scores)
         best = [at for at, score in enumerate(scores) if score == most]
         chosen = members[best[self._turn % len(best)]]

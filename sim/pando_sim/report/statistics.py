@@ -48,6 +48,7 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
     mean_replicas: float | None  # that cost money
     replica_hours: float
     gpu_hours: float
+    adapter_loads: int = 0  # of LoRA adapters into slots
 
 
 def spread(values: Floats) -> Spread | None:
@@ -116,6 +117,7 @@ def statistics(
         mean_replicas=_mean(samples, lambda sample: sample.replicas),
         replica_hours=replica_seconds / 3600,
         gpu_hours=replica_seconds / 3600 * gpus_per_replica,
+        adapter_loads=samples[-1].adapter_loads if samples else 0,
     )
 
 

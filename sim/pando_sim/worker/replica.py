@@ -16,16 +16,29 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
+from pando_fleet.registry.adapter import Adapter
 from pando_fleet.registry.replica import Heartbeat
 from pando_fleet.registry.replica import ReplicaState as BeatState
+from pando_sim.adapters import identity_of, names
 from pando_sim.cost.model import CostModel
 from pando_sim.spec import WorkerSpec
 from pando_sim.timeline import Timeline
+from pando_sim.worker.adapters import VirtualAdapters, adapter_states
 from pando_sim.worker.model import VirtualModel
 from pando_sim.worker.stay import Stay
 from pando_sim.worker.stride import TimedStride, plan_stride
 from pando_worker.heartbeats import with_report
-from pando_worker.messages import Event, Outputs, Ready, Rejected, Stats
+from pando_worker.memory.namespace import of_adapter
+from pando_worker.messages import (
+    AdapterLoaded,
+    AdapterPlaces,
+    Event,
+    LoadAdapter,
+    Outputs,
+    Ready,
+    Rejected,
+    Stats,
+)
 from pando_worker.pools import Pools
 from pando_worker.scheduler.assembly import make_scheduler
 from pando_worker.server.text.prompt_meter import PromptMeter
@@ -86,15 +99,26 @@ class Replica:
         self.model.now_s = timeline.now_s
         self.model.on_prefill = self._launched
         self.gone = False
+        self.adapters = VirtualAdapters(spec.adapters, self.model.clock)
+        self._places = AdapterPlaces()
+        self._names = names(spec.adapters.count)
+        self._states: tuple[Adapter, ...] | None = None  # of `_places`, once they are reported
         pools = Pools(
             capacity_tokens=spec.capacity_tokens,
             context_length=spec.context_length,
             host_pages=spec.host_tokens // spec.page_size,
             host_page_bytes=spec.page_size * cost.kv_bytes_per_token,
             copy_rate=self.model.copy_rate,
+            adapter_slots=settings.adapter_slots if spec.adapters.count else 0,
+            adapter_pages=settings.adapter_pages if spec.adapters.count else 0,
         )
         self.scheduler = make_scheduler(
-            settings, pools, self.model, clock=self.model.clock, batches=self.model
+            settings,
+            pools,
+            self.model,
+            clock=self.model.clock,
+            batches=self.model,
+            adapters=self.adapters,
         )
         self._timeline = timeline
         self._strides = strides
@@ -124,6 +148,15 @@ class Replica:
                 page_size=kv.page_size,
             ),
         )
+        self._check_adapters()
+
+    def _check_adapters(self) -> None:
+        """Makes the adapters known, as a worker does before it is ready."""
+        for name in self._names:
+            self.scheduler.receive(LoadAdapter(call=0, path=name))
+        if self._names:
+            for event in self.scheduler.step():
+                self._send(event, self.model.now_s)
 
     # Called by the fleet
 
@@ -147,8 +180,16 @@ class Replica:
     def heartbeat(self) -> Heartbeat:
         if self.state is ReplicaState.STARTING:
             return self._starting
-        beat, measured = with_report(self._ready, self.stats()), self._prompts.bytes_per_token
+        beat = with_report(self._ready, self.stats())
+        if self._names:
+            beat = replace(beat, adapters=self._names, adapter_states=self._adapter_states())
+        measured = self._prompts.bytes_per_token
         return beat if measured == beat.bytes_per_token else replace(beat, bytes_per_token=measured)
+
+    def _adapter_states(self) -> tuple[Adapter, ...]:
+        if self._states is None:
+            self._states = adapter_states(self._names, self._places)
+        return self._states
 
     def become(self, state: ReplicaState) -> None:
         self.state = state
@@ -156,7 +197,7 @@ class Replica:
 
     def slow_down(self, factor: float) -> None:
         """Makes steps take `factor` times as long, from the next one on."""
-        self.model.slowness = factor
+        self.model.slowness = self.adapters.slowness = factor
         if self._stride is not None:
             self._wake_at(self._stride.border(self._timeline.now_s))
 
@@ -174,17 +215,18 @@ class Replica:
         lost, self.stays = list(self.stays.values()), {}
         return lost
 
-    def cached_tokens(self, tokens: NDArray[np.int32]) -> int:
-        """How many of a prompt's tokens are in the cache now."""
+    def cached_tokens(self, tokens: NDArray[np.int32], adapter: str = "") -> int:
+        """How many of a prompt's tokens are in the cache now, computed with that adapter."""
         self._catch_up()
-        return self.scheduler.kv.prefix_len(tokens)
+        return self.scheduler.kv.prefix_len(tokens, of_adapter(b"", identity_of(adapter)))
 
     # Its own events
 
     @property
     def _may_wake(self) -> bool:
         """Whether its next event may be moved forward; a running step is not interrupted."""
-        return self._stride is not None or (self.scheduler.is_idle and not self._leaving)
+        rests = self.scheduler.is_idle or self.scheduler.only_waits
+        return self._stride is not None or (rests and not self._leaving)
 
     def _wake_at(self, at_s: float) -> None:
         self._ticket += 1
@@ -212,8 +254,18 @@ class Replica:
             return
         self._leaving = self.scheduler.step()
         if self.model.now_s <= now_s:
-            raise RuntimeError(f"{self.name} makes no step at {now_s} s although it has requests")
+            self._wait_for_loads(now_s)
+            return
         self._wake_at(self.model.now_s)
+
+    def _wait_for_loads(self, now_s: float) -> None:
+        """No step was made: all requests here wait for the load of an adapter."""
+        next_s = self.adapters.next_s(now_s) if self.scheduler.only_waits else None
+        if next_s is None:
+            raise RuntimeError(f"{self.name} makes no step at {now_s} s although it has requests")
+        if self._inbox:
+            next_s = min(next_s, max(now_s, self._inbox[0].arrives_s))
+        self._wake_at(next_s)
 
     def _end_stride(self, now_s: float) -> None:
         if (stride := self._stride) is not None:
@@ -272,6 +324,10 @@ class Replica:
                     if output.finish is not None:
                         del self.stays[output.rid]
                         stay.follower.finished(stay)
+            case AdapterPlaces() as places:
+                self._places, self._states = places, None
+            case AdapterLoaded():
+                pass
             case Rejected(rid=rid, status=status):
                 self._refuse(self.stays[rid], status)
             case _:

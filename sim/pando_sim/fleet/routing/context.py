@@ -71,11 +71,11 @@ class Context:
         there = self._replicas.get(replica)
         return there.heartbeat() if there else None
 
-    def cached_tokens(self, replica: str, tokens: NDArray[np.int32]) -> int:
-        """How many of a prompt's tokens the replica holds now: for policies of fleets whose engines
-        report each change of their caches."""
+    def cached_tokens(self, replica: str, tokens: NDArray[np.int32], adapter: str) -> int:
+        """How many of a prompt's tokens the replica holds now, computed with that adapter: for
+        policies of fleets whose engines report each change of their caches."""
         there = self._replicas.get(replica)
-        return there.cached_tokens(tokens) if there else 0
+        return there.cached_tokens(tokens, adapter) if there else 0
 
     def after(self, delay_s: float, act: Callable[[], None]) -> None:
         """Calls `act` after `delay_s` of virtual time."""

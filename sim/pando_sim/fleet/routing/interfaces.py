@@ -11,6 +11,7 @@ from typing import ClassVar, Protocol
 from pando_fleet.placement.prefix import CHUNK_BYTES, KEY_BYTES
 from pando_fleet.registry.replica import Heartbeat
 from pando_router.core.route import Route, Shortage
+from pando_sim.adapters import key_of
 from pando_sim.request import Request
 
 POOL = "simulated"
@@ -30,7 +31,9 @@ class Question:
 
     @property
     def affinity(self) -> bytes:
-        """The start of the prompt, which keeps prompts that share it together."""
+        """The adapter, else the start of the prompt: keeps prompts that share it together."""
+        if self.request.adapter:
+            return key_of(self.request.adapter).encode()
         # A prompt of less than a chunk has no key.
         return self.keys[:KEY_BYTES] or self.request.prompt.tokens().tobytes()[:CHUNK_BYTES]
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from pando_router.core.route import Route
 from pando_router.core.tries import Tries
+from pando_sim.adapters import identity_of
 from pando_sim.records import Outcome, Served
 from pando_sim.request import Request
 from pando_sim.worker.stay import Stay
@@ -44,6 +45,7 @@ class Job:
             rid=f"{self.request.number}.{self.tries_made}",
             input_ids=tokens,  # type: ignore[arg-type]  # it is copied into an array anyway
             num_output=self.output,
+            adapter=identity_of(self.request.adapter),
             sampling=SamplingParams(max_new_tokens=self.request.output_tokens, seed=seed),
         )
 

@@ -20,6 +20,7 @@ from pando_router.core.tries import Action, Place, Refuse, Send, State, Tries, W
 from pando_router.current import Current
 from pando_router.errors import ApiError
 from pando_router.fleet_view.snapshot import LOOKS_READY_S
+from pando_sim.adapters import of_adapter
 from pando_sim.cost.model import CostModel
 from pando_sim.fleet.routing.context import Context, PolicyFactory
 from pando_sim.fleet.routing.interfaces import POOL, Question
@@ -94,7 +95,7 @@ class Router:
         job = Job(
             request,
             self._timeline.now_s,
-            request.prompt.keys(),
+            of_adapter(request.prompt.keys(), request.adapter),
             request.prompt.num_tokens,
             tries,
         )
@@ -220,7 +221,7 @@ class Router:
             job.first_s = self._timeline.now_s
         job.cached_tokens = job.stay.cached_tokens
         job.tries.answered(Head(200, CacheReport(job.cached_tokens, job.prompt_tokens)))
-        if self.seen is not None:
+        if self.seen is not None and not job.request.adapter:
             self.seen(job.keys, job.request.prompt)
 
     def finished(self, job: Job) -> None:

@@ -13,6 +13,7 @@ from pando_fleet.placement.settling import EVERY_S
 from pando_fleet.redis.client import FleetUnavailable
 from pando_router.core.alone import route_alone, with_room
 from pando_router.core.route import Route, Shortage
+from pando_sim.adapters import key_of
 from pando_sim.fleet.routing.context import Context
 from pando_sim.fleet.routing.interfaces import Question
 from pando_sim.spec import RouterSpec
@@ -98,6 +99,7 @@ class SharedPlacement:
             lease_ms=self._lease_ms,
             exclude=tuple(exclude),
             only=only,
+            adapter=key_of(question.request.adapter),
             max_outstanding=self._spec.max_outstanding,
         )
 
@@ -108,7 +110,8 @@ class SharedPlacement:
         if not roomy:
             return Shortage.FULL
         kept = next((one for one in roomy if one.name == picked), None)
-        return route_alone(self._context.pool, roomy, kept, question.affinity, load)
+        adapter = key_of(question.request.adapter)
+        return route_alone(self._context.pool, roomy, kept, question.affinity, load, adapter)
 
     def _write(self) -> None:
         self._is_due = False
