@@ -299,10 +299,11 @@ class Stats(msgspec.Struct, kw_only=True, tag=True):
     # Of LoRA adapters.
     adapter_slots: int = 0  # adapters in device memory at once
     free_adapter_slots: int = 0  # empty, or with an adapter that no request holds
+    adapter_idle_s: float = 0.0  # since the one was used that gives way next; 0.0: none has to
     adapters_waiting: int = 0  # which waiting requests need, and that have no slot yet
     adapter_load_s: float = 0.0  # of a load from host memory, smoothed; 0.0 before the first one
     adapter_read_s: float = 0.0  # what reading one from disk adds
-    adapter_slot_wait_s: float = 0.0  # for a slot while requests hold all, smoothed
+    adapter_slot_wait_s: float = 0.0  # until one more is free, while requests hold all, smoothed
     adapter_loads_total: int = 0
 
 

@@ -22,7 +22,7 @@ local function read_slots(r, row)
   return {
     name = r.name, free_slots = free_slots, load_s = load_s, read_s = read_s,
     slot_wait_s = slot_wait_s, incarnation = incarnation, device = device, waiting = waiting,
-    host = host, ahead = ahead,
+    host = host, ahead = ahead, idle_s = idle_s,
   }
 end
 
@@ -44,25 +44,31 @@ local function read_all_slots(ready, adapters)
   local usual_load = mean_of(rows, 'load_s', PRIOR_LOAD)
   local usual_read = mean_of(rows, 'read_s', 0)
   local usual_wait = mean_of(rows, 'slot_wait_s', PRIOR_SLOT_WAIT)
+  local stays = mean_of(rows, 'idle_s', 0)
   for _, row in ipairs(rows) do
     row.load = row.load_s > 0 and row.load_s or usual_load
     row.read = row.read_s > 0 and row.read_s or usual_read
     row.wait = row.slot_wait_s > 0 and row.slot_wait_s or usual_wait
+    -- As in weigh_leaves: the time to load again what gives way, times how likely it is needed.
+    row.evict = row.idle_s > 0 and row.load * stays / (row.idle_s + stays) or 0
   end
   return slots
 end
 
--- Seconds until the adapter is loaded, and those before until it has a slot: one is free, or it is as
--- many slots away as adapters wait before it. One that waits already takes no further slot.
-local function adapter_delay(row, key)
+-- The seconds of the load; those before until there is a slot: one is free, or it is as many slots
+-- away as adapters wait before it, of which one that waits already is the last; and those that another
+-- adapter's next request will need, because it gave way.
+local function adapter_delays(row, key)
   if not row or has(row.device, key) then
-    return 0, 0
+    return 0, 0, 0
   end
   local load_s = row.load + (has(row.host, key) and 0 or row.read)
   if has(row.waiting, key) then
-    return load_s, row.ahead * row.wait
+    return load_s, row.ahead * row.wait, 0
+  elseif row.free_slots >= 1 then
+    return load_s, 0, row.evict
   end
-  return load_s, row.free_slots >= 1 and 0 or (row.ahead + 1) * row.wait
+  return load_s, (row.ahead + 1) * row.wait, row.load
 end
 
 -- The next heartbeat of a replica that got a request for this adapter, as far as it is known now.

@@ -24,7 +24,7 @@ local ready = read_fleet(book, replicas, terms, tree_prefix, now)
 
 local there = 0 -- requests at ready replicas, plus one per replica
 local slots = nil -- of the replicas with adapters, once a prompt needs one
-local delays = nil -- seconds until this prompt's adapter is there, by replica, if it needs one
+local delays = nil -- seconds that this prompt's adapter costs, by replica, if it needs one
 local pool_token = 0 -- seconds that others lose per token of work, while all replicas are busy
 
 -- Computes the parts of the cost that depend on `r` only, once for all prompts.
@@ -68,8 +68,8 @@ local function work_of(r, prompt, uncached)
   return uncached * (1 + (prompt - (uncached - 1) / 2) / r.doubling)
 end
 
--- Finds until when each replica will have the adapter that the prompt needs. The load delays no other
--- request, because it happens beside the steps.
+-- Finds what the adapter that the prompt needs costs at each replica. Its load delays no other
+-- request there, because it happens beside the steps.
 local function weigh_adapters(ask)
   delays = ask.adapter ~= '' and {} or nil
   if not delays then
@@ -77,8 +77,8 @@ local function weigh_adapters(ask)
   end
   slots = slots or read_all_slots(ready, adapters)
   for _, r in ipairs(ready) do
-    local load_s, wait_s = adapter_delay(slots[r.name], ask.adapter)
-    delays[r] = load_s + wait_s
+    local load_s, wait_s, evict_s = adapter_delays(slots[r.name], ask.adapter)
+    delays[r] = load_s + wait_s + evict_s
   end
 end
 
@@ -230,9 +230,9 @@ local function packed(ask, candidate, most)
     capacity_chunks = floor(capacity_tokens * r.bytes_per_token / $CHUNK_BYTES)
   end
   local wait_s, work_s, coming, pool_s = r.wait, work / r.prefill, coming_to(r), work * pool_token
-  local adapter_load_s, adapter_wait_s = 0, 0
+  local adapter_load_s, adapter_wait_s, adapter_evict_s = 0, 0, 0
   if delays then
-    adapter_load_s, adapter_wait_s = adapter_delay(slots[r.name], ask.adapter)
+    adapter_load_s, adapter_wait_s, adapter_evict_s = adapter_delays(slots[r.name], ask.adapter)
   end
   local full, replica, url, incarnation = candidate.full, r.name, r.url, r.incarnation
   if not most then

@@ -226,6 +226,7 @@ def _slots_of(beat: Heartbeat) -> bytes:
     row = AdapterTerms(
         free_slots=beat.free_adapter_slots,
         ahead=beat.adapters_waiting,
+        idle_s=beat.adapter_idle_s,
         load_s=beat.adapter_load_s,
         read_s=beat.adapter_read_s,
         slot_wait_s=beat.adapter_slot_wait_s,

@@ -45,6 +45,8 @@ class Heartbeat:
     adapter_slots: Count = 0  # adapters that fit into device memory at once; 0: unknown
     free_adapter_slots: Count = 0  # empty, or with an adapter that gives way: no request holds it
     adapters_waiting: Count = 0  # that waiting requests need while requests hold all slots
+    # Since the adapter was used that gives way to the next load; 0: none has to.
+    adapter_idle_s: Seconds = 0.0
     adapter_load_s: Seconds = 0.0  # of a load from host memory into a slot
     adapter_read_s: Seconds = 0.0  # of reading one from disk into host memory
     adapter_slot_wait_s: Seconds = 0.0  # until one more slot is free, while requests hold all

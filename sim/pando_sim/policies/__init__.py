@@ -4,7 +4,8 @@ so that all can be compared on the same trace, capacity and cost model.
 Read in this order:
     simulated.py         a policy's entry in the registry
     pando.py             the router's own policies
-    smg.py, llm_d.py, llm_d_lora.py, dynamo.py, production_stack.py, vllm.py    models of other routers' policies
+    smg.py, llm_d.py, llm_d_lora.py, dynamo.py, production_stack.py, vllm.py    models of other
+                         routers' policies
     local.py             a policy that leases nothing
     sent.py, polled.py   what such a router remembers, and what it asks engines
 

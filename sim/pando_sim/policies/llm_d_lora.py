@@ -9,9 +9,9 @@ A replica's score for the adapter that a request needs:
 
 Sources: https://github.com/llm-d/llm-d-router pkg/epp/framework/plugins/scheduling/scorer/
 loraaffinity/lora_affinity.go (the scores; a scorer's weight is 1 where none is given), and
-docs of the model server protocol in https://github.com/kubernetes-sigs/gateway-api-inference-extension
-(what an engine reports: adapters "loaded in GPU memory and ready to serve", those that wait, and how
-many can be loaded).
+the model server protocol of https://github.com/kubernetes-sigs/gateway-api-inference-extension
+(what an engine reports: adapters "loaded in GPU memory and ready to serve", those that wait, and
+how many can be loaded).
 
 Simplified: an adapter that no request holds makes room, so its slot counts as free. There it counts
 as taken; but vLLM, of whose adapters only those of running requests are reported, counts like this.

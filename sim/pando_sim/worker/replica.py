@@ -175,6 +175,8 @@ class Replica:
         self._catch_up()
         if self._seen is not None and self._timeline.now_s < self.model.now_s:
             return self._seen
+        if self.scheduler.is_idle:  # no step moves its clock
+            self.model.now_s = max(self.model.now_s, self._timeline.now_s)
         return self.scheduler.stats()
 
     def heartbeat(self) -> Heartbeat:

@@ -406,3 +406,28 @@ def test_loads_and_waits_are_measured() -> None:
     assert stats.adapter_loads_total == 2
     assert 0 < stats.adapter_load_s < stats.adapter_slot_wait_s
     assert stats.adapter_slots == 1
+    before = stats.adapter_idle_s
+    assert before > 0, "b is idle, and gives way to the next"
+    assert world.scheduler.stats().adapter_idle_s > before
+
+
+def test_an_empty_slot_means_that_none_has_to_give_way() -> None:
+    world = world_of("a", slots=2)
+    world.send("a", PROMPT, 4, adapter=A)
+    world.run()
+    assert world.scheduler.stats().adapter_idle_s == 0.0
+
+
+def test_the_measured_wait_is_that_of_one_place_in_the_line() -> None:
+    """Placement multiplies it by the adapters that wait before one."""
+    now = [0.0]
+
+    def clock() -> float:
+        now[0] += 0.001
+        return now[0]
+
+    world = world_of("a", "b", "c", "d", slots=1, clock=clock)
+    for rid, adapter in (("a", A), ("b", B), ("c", C), ("d", D)):
+        world.send(rid, PROMPT, 20, adapter=adapter)
+    world.run()
+    assert 0 < world.scheduler.stats().adapter_slot_wait_s < 1.3 * now[0] / 4

@@ -77,6 +77,11 @@ class AdapterSlots:
         """Whether an adapter of so many pages that is not pinned can get a place at some time."""
         return len(self._pinned) < self.num_slots and pages <= self._unpinned_pages
 
+    @property
+    def next_evicted(self) -> bytes | None:
+        """The adapter that leaves first; None if none can."""
+        return next(iter(self._idle), None)
+
     # Adapters come and go
 
     def evict(self, pages: int) -> list[bytes]:

@@ -189,6 +189,7 @@ class Scheduler:
         predicted, and with overlap."""
         is_open = self.in_flight or self._unwanted or self._compiling
         loads = self._adapters is not None and self._adapters.is_busy
+        loads = loads or self.planner.waiting.num_slotless > 0  # whose loads a step may start
         if is_open or loads or self._next_deadline < math.inf or self._settings.overlap_schedule:
             return None
         return plan_stride(self.planner, self.kv, self.meter, most)

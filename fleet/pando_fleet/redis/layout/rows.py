@@ -36,6 +36,7 @@ class AdapterTerms(NamedTuple):
 
     free_slots: float
     ahead: float  # adapters that wait for a slot
+    idle_s: float
     load_s: float  # as in heartbeats; 0: not measured
     read_s: float
     slot_wait_s: float
@@ -90,7 +91,7 @@ class MarkRow(NamedTuple):
 class Candidate(msgspec.Struct, frozen=True, gc=False):
     """One replica's terms, as `lua/place.lua` computes them:
     `cost_s` is `wait_s + kv_wait_s + work_s * (1 + queue + coming) + pool_s + evict_s
-    + adapter_load_s + adapter_wait_s`."""
+    + adapter_load_s + adapter_wait_s + adapter_evict_s`."""
 
     matched_chunks: int
     matched_tokens: int
@@ -108,6 +109,7 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     evict_s: float  # time to compute again what the prompt evicts there
     adapter_load_s: float  # to load the adapter that it needs; 0 if it is there
     adapter_wait_s: float  # until there is a slot for it
+    adapter_evict_s: float  # to load again the adapter that gives way to it
     cost_s: float
     full: bool  # it is at its limit of requests, and cannot be chosen
     replica: str

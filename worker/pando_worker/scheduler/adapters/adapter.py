@@ -49,6 +49,7 @@ class Adapter:
         loads: how often it was loaded and not unloaded
         load: into its slot, in progress
         reqs: that hold its slot
+        used_at: when a request last left it, or when it was loaded, seconds
         pins: calls that are answered once it is in its slot
         unloads: calls that are answered once it is forgotten
     """
@@ -56,6 +57,7 @@ class Adapter:
     info: AdapterInfo
     loads: int = 0
     load: Load | None = None
+    used_at: float = 0.0
     reqs: dict[Req, None] = field(default_factory=dict)
     pins: list[int] = field(default_factory=list)
     unloads: list[int] = field(default_factory=list)

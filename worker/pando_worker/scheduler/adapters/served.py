@@ -14,6 +14,7 @@ waiting requests stays until one of them has had it, so two adapters cannot driv
 """
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Sequence
 
 from pando_worker.adapters.errors import AdapterError
@@ -63,6 +64,7 @@ class ServedAdapters:
         self._moved = False  # whether an adapter is in another place than reported
         self._load_s, self._read_s, self._wait_s = Mean(), Mean(), Mean()
         self._loads_total = 0
+        self._granted_at = -math.inf  # when one in line last got a slot
 
     @property
     def is_busy(self) -> bool:
@@ -144,7 +146,9 @@ class ServedAdapters:
         if req.slot < 0:
             return
         req.slot = -1
-        del self._adapters[req.adapter].reqs[req]
+        adapter = self._adapters[req.adapter]
+        del adapter.reqs[req]
+        adapter.used_at = self._clock()
         self.slots.release(req.adapter)
 
     # Once a step
@@ -191,11 +195,18 @@ class ServedAdapters:
     def put_stats(self, stats: Stats) -> None:
         stats.adapter_slots = self.slots.num_slots
         stats.free_adapter_slots = self.slots.free_slots + self.slots.evictable_slots
+        stats.adapter_idle_s = self._next_idle_s()
         stats.adapters_waiting = len(self._in_line_since)
         stats.adapter_load_s = self._load_s.seconds
         stats.adapter_read_s = self._read_s.seconds
         stats.adapter_slot_wait_s = self._wait_s.seconds
         stats.adapter_loads_total = self._loads_total
+
+    def _next_idle_s(self) -> float:
+        """How long the adapter has been idle that gives way to the next load; 0 if none has to."""
+        if self.slots.free_slots or (oldest := self.slots.next_evicted) is None:
+            return 0.0
+        return self._clock() - self._adapters[oldest].used_at
 
     def check_idle(self) -> None:
         """Check, with no request here, that none holds a slot.
@@ -272,6 +283,7 @@ class ServedAdapters:
                 self._fail(adapter, error)
                 continue
             self._measure(load)
+            adapter.used_at = self._clock()
             self._fresh[identity] = adapter
             self._opened[identity] = None
             self._answer(adapter.pins)
@@ -341,7 +353,10 @@ class ServedAdapters:
             if not is_blocked and self.slots.can_take(adapter.info.pages):
                 self._start(adapter, now)
                 if identity in waited:
-                    self._wait_s.add(now - waited[identity])
+                    # Since it came to wait or the one before it no longer did: the time of one
+                    # place in the line.
+                    self._wait_s.add(now - max(waited[identity], self._granted_at))
+                    self._granted_at = now
                 continue
             self._in_line_since[identity] = waited.get(identity, now)
             if need.is_starving and not is_blocked:
