@@ -1,28 +1,14 @@
-"""The LoRA adapters of a simulated pool, and which request needs which.
+"""LoRA adapters by their names: what stands for the hash of their weights, and their prefixes."""
 
-A pool's adapters have numbers, in the order of their popularity. Traces name none, so each
-conversation is given one, or each request of a trace without conversations: adapter `n` with a
-probability proportional to `1 / n ** exponent` (Zipf's law).
-"""
-
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import accumulate
 
 import numpy as np
 
 from pando_fleet.placement.prefix import KEY_BYTES
 from pando_fleet.registry.adapter import Adapter
-from pando_sim.request import Request
 
 IDENTITY_BYTES = 16
-
-
-def names(count: int) -> tuple[str, ...]:
-    return tuple(f"adapter-{number}" for number in range(1, count + 1))
 
 
 @lru_cache(maxsize=4096)
@@ -46,16 +32,3 @@ def of_adapter(keys: bytes, adapter: str) -> bytes:
         return keys
     name = np.frombuffer(identity_of(adapter)[:KEY_BYTES], dtype=np.uint64)
     return (np.frombuffer(keys, dtype=np.uint64) ^ name).tobytes()
-
-
-def with_adapters(
-    requests: Iterable[Request], count: int, exponent: float, seed: int
-) -> Iterator[Request]:
-    """The requests, each with one of `count` adapters; equal seeds give equal ones."""
-    known = names(count)
-    sums = list(accumulate(1 / number**exponent for number in range(1, count + 1)))
-    for request in requests:
-        who = request.session or request.number
-        drawn = blake2b(f"{seed} {who}".encode(), digest_size=7).digest()
-        share = int.from_bytes(drawn) / 2 ** (8 * len(drawn))
-        yield replace(request, adapter=known[bisect_left(sums, share * sums[-1])])

@@ -23,6 +23,7 @@ NO_SCALING = "none"
 FLEET = FleetSpec(worker=WorkerSpec(cost_model="h100-llama-3.1-8b-fp8", capacity_tokens=1))
 """For its defaults; how much room a worker has is found when the runs are planned."""
 ROUTER = FLEET.router
+ADAPTERS = FLEET.worker.served_adapters
 
 
 def _words(value: Any) -> Any:
@@ -121,6 +122,37 @@ class SimSettings(BaseSettings):
             " of the manifest holds",
         ),
     ] = None
+    adapters: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=10_000,
+            description="LoRA adapters that each conversation of the trace draws one of; 0: those"
+            " that a recording names",
+        ),
+    ] = 0
+    adapter_zipf: Annotated[
+        float,
+        Field(ge=0, description="how unequally popular they are: Zipf's exponent; 0: equally"),
+    ] = 1.0
+    adapter_slots: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            description="adapters in a replica's device memory at once; default: engine.maxLoras of"
+            " the manifest, else 8",
+        ),
+    ] = None
+    host_adapters: Annotated[
+        int,
+        Field(ge=0, description="adapters in a replica's host memory, the others on disk; 0: all"),
+    ] = ADAPTERS.host
+    adapter_load_seconds: Annotated[
+        float, Field(gt=0, description="of loading an adapter from host memory into a slot")
+    ] = ADAPTERS.load_s
+    adapter_read_seconds: Annotated[
+        float, Field(ge=0, description="of reading an adapter from disk into host memory")
+    ] = ADAPTERS.read_s
     start_seconds: Annotated[
         float, Field(ge=0, description="from a replica's creation until it is ready, in seconds")
     ] = FLEET.worker.start_s

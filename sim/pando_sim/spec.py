@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from pando_router.configuration.settings import RouterSettings
 from pando_worker.heartbeats import MAX_INTERVAL_S
-from pando_worker.settings import WorkerSettings
+from pando_worker.settings import LORA_SLOTS, WorkerSettings
 
 # Their defaults: nothing is read from variables.
 WORKER = WorkerSettings.model_construct()
@@ -20,11 +20,11 @@ CONTEXT_LENGTH = 131_072
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterSpec:
-    """The LoRA adapters that every replica serves. How many are in device memory at once is a
-    setting of the worker (`max_loras`)."""
+    """The LoRA adapters that every replica serves."""
 
-    count: int = 0
-    host: int = 0  # most of them in a replica's host memory, the others on disk; 0: all
+    names: tuple[str, ...] = ()
+    slots: int = LORA_SLOTS  # of them in device memory at once
+    host: int = 0  # of them in host memory, the others on disk; 0: all
     load_s: float = 0.02  # from host memory into a slot
     read_s: float = 0.2  # from disk into host memory
 
@@ -41,7 +41,7 @@ class WorkerSpec:
     max_running_requests: int = WORKER.max_running_requests
     host_tokens: int = 0  # of the host tier; 0: none
     engine: dict[str, object] = field(default_factory=dict)  # other settings of the worker, by name
-    adapters: AdapterSpec = AdapterSpec()
+    served_adapters: AdapterSpec = AdapterSpec()
     start_s: float = 60.0  # from the decision to its first ready heartbeat
     start_spread: float = 0.0  # largest deviation of start times, as a share, either way
     beat_s: float = MAX_INTERVAL_S

@@ -19,7 +19,14 @@ from pando_sim.cost import CostModel, CostModelError, load
 from pando_sim.policies import POLICIES
 from pando_sim.scaling import SCALERS
 from pando_sim.settings import ALL, NO_SCALING, SimSettings
-from pando_sim.spec import CONTEXT_LENGTH, WORKER, FleetSpec, RouterSpec, WorkerSpec
+from pando_sim.spec import (
+    CONTEXT_LENGTH,
+    WORKER,
+    AdapterSpec,
+    FleetSpec,
+    RouterSpec,
+    WorkerSpec,
+)
 from pando_sim.traces import (
     Day,
     Reading,
@@ -30,8 +37,10 @@ from pando_sim.traces import (
     open_trace,
     shaped,
 )
+from pando_sim.traces.adapters import Popularity
 from pando_sim.worker.replica import settings_of
 from pando_worker.cores import available_cores
+from pando_worker.settings import LORA_SLOTS
 
 OPERATOR = "pando"  # of the scalings
 SHORTEST_SAMPLE_S, LONGEST_SAMPLE_S, SAMPLES = 0.5, 60.0, 1000
@@ -47,6 +56,7 @@ class Extent:
 
     requests: int
     last_s: float  # the last arrival, if no client waited for an answer
+    adapters: tuple[str, ...]  # by name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +99,7 @@ def make_plan(settings: SimSettings) -> SimPlan:
             parse_fault(text)
     except (ManifestError, CostModelError, TraceError, FaultError) as error:
         raise SimPlanError(" ".join(str(error).split())) from None
-    worker = _worker(settings, manifest.engine(pool), cost)
+    worker = _worker(settings, manifest.engine(pool), cost, extent.adapters)
     tasks = [
         Task(
             spec=_fleet(settings, pool, worker, extent, policy, scaling),
@@ -181,23 +191,38 @@ def _shape(settings: SimSettings) -> Shape:
             burst_s=settings.day_burst_seconds,
             seed=settings.seed,
         )
-    return Shape(take=settings.take, repeat=settings.repeat, speed=settings.speed, day=day)
+    adapters = None
+    if settings.adapters:
+        adapters = Popularity(
+            adapters=settings.adapters, exponent=settings.adapter_zipf, seed=settings.seed
+        )
+    return Shape(
+        take=settings.take,
+        repeat=settings.repeat,
+        speed=settings.speed,
+        day=day,
+        adapters=adapters,
+    )
 
 
 def _extent(trace: Trace, shape: Shape) -> Extent:
-    requests, last_s = 0, 0.0
+    requests, last_s, adapters = 0, 0.0, set[str]()
     for request in shaped(trace, shape):
         requests, last_s = requests + 1, request.at_s
+        adapters.add(request.adapter)
     if not requests:
         model = trace.reading.model
         whose = f" for --trace-model {model!r}" if model is not None else ""
         first = trace.unplayed.first
         why = f"; none of its lines can be played, the first one is {first}" if first else ""
         raise TraceError(trace.paths[0], None, f"has no request{whose}{why}")
-    return Extent(requests, last_s)
+    names = sorted(adapters - {""}) if shape.adapters is None else shape.adapters.names
+    return Extent(requests, last_s, tuple(names))
 
 
-def _worker(settings: SimSettings, values: dict[str, Any], cost: CostModel) -> WorkerSpec:
+def _worker(
+    settings: SimSettings, values: dict[str, Any], cost: CostModel, adapters: tuple[str, ...]
+) -> WorkerSpec:
     facts = cost.file.worker
     room = [settings.capacity_tokens or values.get("max_total_tokens")]
     if settings.capacity_tokens is None and facts is not None:
@@ -222,6 +247,13 @@ def _worker(settings: SimSettings, values: dict[str, Any], cost: CostModel) -> W
         max_running_requests=values.get("max_running_requests", WORKER.max_running_requests),
         host_tokens=host_tokens,
         engine={name: value for name, value in values.items() if name in SCHEDULING},
+        served_adapters=AdapterSpec(
+            names=adapters,
+            slots=settings.adapter_slots or values.get("max_loras") or LORA_SLOTS,
+            host=settings.host_adapters,
+            load_s=settings.adapter_load_seconds,
+            read_s=settings.adapter_read_seconds,
+        ),
         start_s=settings.start_seconds,
         start_spread=settings.start_spread,
     )

@@ -167,6 +167,14 @@ LOST = Measure(
     better=Better.LOWER,
 )
 
+ADAPTER_LOADS = Measure(
+    title="adapter loads",
+    meaning="loads of LoRA adapters into slots of replicas",
+    value=lambda run: run.adapter_loads or None,
+    words=whole,
+    better=Better.LOWER,
+)
+
 IN_TABLE = (
     GOODPUT,
     TTFT_P50,
@@ -178,10 +186,21 @@ IN_TABLE = (
     LOAD_SPREAD,
     GPU_HOURS,
     LOST,
+    ADAPTER_LOADS,
     MATCHED,
     QUEUE_P99,
     LONGEST_P99,
     OUTPUT_RATE,
 )
 IN_BARS = (GOODPUT, HIT_RATE, TTFT_P50, TTFT_P99, GAP_P99, LOAD_SPREAD, GPU_HOURS, LOST)
-IN_TERMINAL = (GOODPUT, TTFT_P50, TTFT_P99, GAP_P99, HIT_RATE, LOAD_SPREAD, GPU_HOURS, LOST)
+IN_TERMINAL = (
+    GOODPUT,
+    TTFT_P50,
+    TTFT_P99,
+    GAP_P99,
+    HIT_RATE,
+    LOAD_SPREAD,
+    GPU_HOURS,
+    LOST,
+    ADAPTER_LOADS,
+)

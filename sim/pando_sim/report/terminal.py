@@ -24,12 +24,13 @@ def comparison_table(about: About, digests: Sequence[Digest]) -> Table:
         f" {seconds(sum(one.wall_s for one in statistics))}",
     )
     table.add_column("run", no_wrap=True)
-    for measure in IN_TERMINAL:
+    shown = [m for m in IN_TERMINAL if any(m.value(run) is not None for run in statistics)]
+    for measure in shown:
         table.add_column(measure.title.replace(" ", "\n"), justify="right", no_wrap=True)
-    best = [measure.best(statistics) for measure in IN_TERMINAL]
+    best = [measure.best(statistics) for measure in shown]
     for number, (name, run) in enumerate(zip(names(digests), statistics, strict=True)):
         cells = []
-        for measure, winners in zip(IN_TERMINAL, best, strict=True):
+        for measure, winners in zip(shown, best, strict=True):
             value = measure.value(run)
             words = "-" if value is None else measure.words(value)
             cells.append(f"[bold]{words}*[/bold]" if number in winners else words)

@@ -39,7 +39,7 @@ _Found = tuple[int, Record]  # the line's number
 
 def rows(path: Path, reading: Reading, base: int, unplayed: Unplayed) -> Iterator[Row]:
     for line, record in _by_arrival(_records(path, unplayed)):
-        if reading.model is not None and record.model != reading.model:
+        if reading.model is not None and reading.model not in (record.model, record.base):
             continue
         answered = record.outcome in (Outcome.FINISHED, Outcome.LEFT)
         yield Row(
@@ -48,6 +48,7 @@ def rows(path: Path, reading: Reading, base: int, unplayed: Unplayed) -> Iterato
             prompt=_prompt(record, reading.bytes_per_token, base + line),
             output_tokens=record.output_tokens if answered else record.expected_tokens,
             session=record.session,
+            adapter=record.model if record.base else "",
             end_s=record.at + record.total_s,
         )
 
@@ -55,7 +56,7 @@ def rows(path: Path, reading: Reading, base: int, unplayed: Unplayed) -> Iterato
 def bytes_per_token(path: Path, model: str | None, unplayed: Unplayed) -> float:
     """The mean over the recording's beginning, for one model if it is given."""
     beginning = islice(_records(path, unplayed), BEGINNING)
-    records = [record for _, record in beginning if model in (None, record.model)]
+    records = [r for _, r in beginning if model in (None, r.model, r.base)]
     tokens = sum(record.prompt_tokens for record in records)
     size = sum(record.prompt_bytes for record in records)
     return size / tokens if size and tokens else float(TOKEN_BYTES)

@@ -43,6 +43,7 @@ class Row:
     prompt: TracePrompt
     output_tokens: int
     session: str = ""
+    adapter: str = ""  # LoRA adapter, if the trace names one
     end_s: float | None = None  # end of the answer, if the trace says it
 
 
@@ -119,6 +120,7 @@ def requests(rows: Iterator[Row], reading: Reading) -> Iterator[Request]:
             prompt=row.prompt,
             output_tokens=max(1, row.output_tokens),
             session=row.session,
+            adapter=row.adapter,
             after=after,
             pause_s=pause_s,
         )

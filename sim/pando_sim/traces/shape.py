@@ -1,4 +1,4 @@
-"""Makes a trace longer, shorter, faster, or a day.
+"""Makes a trace longer, shorter, faster, or a day, and gives its requests adapters.
 
 All of these keep the order of requests and whole conversations. There is no sampling, because a
 part of the requests shares less than all of them, and would make every cache look worse.
@@ -14,6 +14,7 @@ from itertools import count, islice
 from typing import cast
 
 from pando_sim.request import Request
+from pando_sim.traces.adapters import Popularity, with_adapters
 from pando_sim.traces.day import Day, through
 from pando_sim.traces.lasting import Lasting
 from pando_sim.traces.prompts import TracePrompt
@@ -22,12 +23,13 @@ from pando_sim.traces.prompts import TracePrompt
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
     """Applied in this order: the first `take` requests, `repeat` times, `speed` times as fast; or,
-    with a `day`, as often as needed."""
+    with a `day`, as often as needed; then the `adapters`."""
 
     take: int | None = None
     repeat: int = 1
     speed: float = 1.0
     day: Day | None = None
+    adapters: Popularity | None = None
 
     def __post_init__(self) -> None:
         """Raises ValueError."""
@@ -46,7 +48,9 @@ def shaped(trace: Iterable[Request], shape: Shape) -> Iterator[Request]:
     requests = repeated(trace, shape.take, None if shape.day is not None else shape.repeat)
     if shape.speed != 1.0:
         requests = (replace(request, at_s=request.at_s / shape.speed) for request in requests)
-    return requests if shape.day is None else through(shape.day, requests)
+    if shape.day is not None:
+        requests = through(shape.day, requests)
+    return requests if shape.adapters is None else with_adapters(requests, shape.adapters)
 
 
 def repeated(trace: Iterable[Request], take: int | None, times: int | None) -> Iterator[Request]:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pando_fleet.registry.adapter import Adapter
 from pando_fleet.registry.replica import Heartbeat
 from pando_fleet.registry.replica import ReplicaState as BeatState
-from pando_sim.adapters import identity_of, names
+from pando_sim.adapters import identity_of
 from pando_sim.cost.model import CostModel
 from pando_sim.spec import WorkerSpec
 from pando_sim.timeline import Timeline
@@ -99,9 +99,9 @@ class Replica:
         self.model.now_s = timeline.now_s
         self.model.on_prefill = self._launched
         self.gone = False
-        self.adapters = VirtualAdapters(spec.adapters, self.model.clock)
+        self.adapters = VirtualAdapters(spec.served_adapters, self.model.clock)
         self._places = AdapterPlaces()
-        self._names = names(spec.adapters.count)
+        self._names = spec.served_adapters.names
         self._states: tuple[Adapter, ...] | None = None  # of `_places`, once they are reported
         pools = Pools(
             capacity_tokens=spec.capacity_tokens,
@@ -109,8 +109,8 @@ class Replica:
             host_pages=spec.host_tokens // spec.page_size,
             host_page_bytes=spec.page_size * cost.kv_bytes_per_token,
             copy_rate=self.model.copy_rate,
-            adapter_slots=settings.adapter_slots if spec.adapters.count else 0,
-            adapter_pages=settings.adapter_pages if spec.adapters.count else 0,
+            adapter_slots=spec.served_adapters.slots if spec.served_adapters.names else 0,
+            adapter_pages=spec.served_adapters.slots,
         )
         self.scheduler = make_scheduler(
             settings,

@@ -5,20 +5,22 @@ from dataclasses import replace
 
 import pytest
 
-from pando_sim.adapters import names, of_adapter, with_adapters
+from pando_sim.adapters import of_adapter
 from pando_sim.fleet.routing.context import PolicyFactory
 from pando_sim.policies import POLICIES
 from pando_sim.records import Run
 from pando_sim.request import Request
 from pando_sim.spec import AdapterSpec, FleetSpec
+from pando_sim.traces.adapters import Popularity, with_adapters
 from tests.sim.fleet.world import SPEC, by_number, conversations, request, run, with_worker
 
 LOAD_S, READ_S = 0.25, 1.5
-ADAPTERS = AdapterSpec(count=6, load_s=LOAD_S, read_s=READ_S)
+SIX = Popularity(adapters=6, seed=1)
+ADAPTERS = AdapterSpec(names=SIX.names, load_s=LOAD_S, read_s=READ_S)
 
 
 def spec_of(slots: int, replicas: int = 1, adapters: AdapterSpec = ADAPTERS) -> FleetSpec:
-    worker = with_worker(adapters=adapters, engine={"max_loras": slots})
+    worker = with_worker(served_adapters=replace(adapters, slots=slots))
     return replace(worker, replicas=replicas)
 
 
@@ -73,7 +75,7 @@ def test_a_request_waits_until_a_slot_is_free() -> None:
 @pytest.mark.parametrize("name", ["cache_aware", "round_robin", "smg", "llm_d", "llm_d_lora",
                                   "dynamo", "production_stack", "vllm"])  # fmt: skip
 def test_every_policy_serves_adapters_and_single_steps_change_nothing(name: str) -> None:
-    requests = list(with_adapters(conversations(6, 8, 0.13), 6, 1.0, seed=1))
+    requests = list(with_adapters(conversations(6, 8, 0.13), SIX))
     spec = spec_of(2, replicas=3)
     found = run(requests, spec, policy=policy(name, spec))
     single = run(requests, spec, policy=policy(name, spec), strides=False)
@@ -86,21 +88,20 @@ def test_cache_aware_keeps_an_adapter_where_it_is_loaded() -> None:
     turns = [needing(1 + n % 3, n, 2.0 * n, 100 + n) for n in range(24)]
     spec = spec_of(1, replicas=3)
     assert loads(run(turns, spec)) == 3
-    spread = run(turns[:6] + turns, spec, policy=policy("round_robin", spec)) if False else None
-    del spread
     rotated = [replace(each, adapter=f"adapter-{1 + each.number // 2 % 3}") for each in turns]
     assert loads(run(rotated, spec, policy=policy("round_robin", spec))) > 10
 
 
 def test_the_draw_follows_zipf_and_gives_a_conversation_one_adapter() -> None:
     requests = [request(number, 0.0, 1) for number in range(20_000)]
-    counts = Counter(each.adapter for each in with_adapters(requests, 50, 1.0, seed=3))
+    fifty = Popularity(adapters=50, seed=3)
+    counts = Counter(each.adapter for each in with_adapters(requests, fifty))
     harmonic = sum(1 / n for n in range(1, 51))
     for rank in (1, 2, 10):
-        share = counts[names(50)[rank - 1]] / len(requests)
+        share = counts[fifty.names[rank - 1]] / len(requests)
         assert share == pytest.approx(1 / rank / harmonic, rel=0.15)
     talk = [replace(each, session="a") for each in requests[:10]]
-    assert len({each.adapter for each in with_adapters(talk, 50, 1.0, seed=3)}) == 1
+    assert len({each.adapter for each in with_adapters(talk, fifty)}) == 1
 
 
 def test_equal_prompts_of_two_adapters_share_no_key() -> None:

@@ -56,7 +56,7 @@ class Known(Context):
         self.looks += 1
         return self.beats.get(replica)
 
-    def cached_tokens(self, replica: str, tokens: NDArray[np.int32]) -> int:
+    def cached_tokens(self, replica: str, tokens: NDArray[np.int32], adapter: str) -> int:
         return self.cached.get(replica, 0)
 
 

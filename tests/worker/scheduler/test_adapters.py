@@ -406,9 +406,10 @@ def test_loads_and_waits_are_measured() -> None:
     assert stats.adapter_loads_total == 2
     assert 0 < stats.adapter_load_s < stats.adapter_slot_wait_s
     assert stats.adapter_slots == 1
-    before = stats.adapter_idle_s
-    assert before > 0, "b is idle, and gives way to the next"
-    assert world.scheduler.stats().adapter_idle_s > before
+    assert stats.adapter_idle_s == 0.5, "b is idle, and gives way to the next"
+    assert world.scheduler.stats() == stats
+    now[0] += 7
+    assert world.scheduler.stats().adapter_idle_s == 7.5
 
 
 def test_an_empty_slot_means_that_none_has_to_give_way() -> None:

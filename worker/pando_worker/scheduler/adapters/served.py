@@ -203,10 +203,11 @@ class ServedAdapters:
         stats.adapter_loads_total = self._loads_total
 
     def _next_idle_s(self) -> float:
-        """How long the adapter has been idle that gives way to the next load; 0 if none has to."""
+        """How long the adapter has been idle that gives way to the next load; 0 if none has to. In
+        halves of a second, so that the report of a worker at rest seldom changes."""
         if self.slots.free_slots or (oldest := self.slots.next_evicted) is None:
             return 0.0
-        return self._clock() - self._adapters[oldest].used_at
+        return math.ceil(2 * (self._clock() - self._adapters[oldest].used_at)) / 2
 
     def check_idle(self) -> None:
         """Check, with no request here, that none holds a slot.
