@@ -7,11 +7,12 @@ from typing import Any
 
 import aiohttp
 
+from pando_fleet.registry.adapter import IDENTITY_HEADER
+
 CONNECT_S = 5.0
 LOAD_S = 600.0
 """A worker may fetch the adapter from a hub."""
 
-IDENTITY_HEADER = "x-pando-adapter-identity"
 MOST_CONNECTIONS = 256
 _ANSWER_BYTES = 65_536
 _ERROR_CHARS = 400

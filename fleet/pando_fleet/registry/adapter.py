@@ -8,6 +8,9 @@ from typing import Annotated
 
 from msgspec import Meta
 
+IDENTITY_HEADER = "x-pando-adapter-identity"
+"""Header of a worker's answer to a load: the adapter's `identity`."""
+
 Seconds = Annotated[float, Meta(ge=0)]
 
 

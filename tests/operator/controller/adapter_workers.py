@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from aiohttp import web
 
-from pando_fleet.registry.adapter import Adapter, AdapterPlace
-from pando_operator.worker_client import IDENTITY_HEADER
+from pando_fleet.registry.adapter import IDENTITY_HEADER, Adapter, AdapterPlace
 from tests.operator.controller.cluster import Cluster, Worker
 
 SLOTS = 8

@@ -3,6 +3,7 @@
 from fastapi import APIRouter
 from starlette.responses import PlainTextResponse, Response
 
+from pando_fleet.registry.adapter import IDENTITY_HEADER
 from pando_worker.server.protocol.adapters import LoadAdapterRequest, UnloadAdapterRequest
 from pando_worker.server.service import Service
 
@@ -14,10 +15,15 @@ def routes(service: Service) -> APIRouter:
     @router.post("/v1/load_lora_adapter")
     async def load_lora_adapter(body: LoadAdapterRequest) -> Response:
         """Serve a LoRA adapter from a folder or a hub repository under a name; with
-        `load_inplace`, in place of the one that has the name."""
+        `load_inplace`, in place of the one that has the name. A header has its identity."""
         name = body.lora_name
-        await adapters.load(name, body.lora_path, replaces=body.load_inplace, is_pinned=body.pin)
-        return PlainTextResponse(f"Success: LoRA adapter '{name}' added successfully.")
+        loaded = await adapters.load(
+            name, body.lora_path, replaces=body.load_inplace, is_pinned=body.pin
+        )
+        return PlainTextResponse(
+            f"Success: LoRA adapter '{name}' added successfully.",
+            headers={IDENTITY_HEADER: loaded.identity.hex()},
+        )
 
     @router.post("/v1/unload_lora_adapter")
     async def unload_lora_adapter(body: UnloadAdapterRequest) -> Response:

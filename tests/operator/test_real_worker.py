@@ -1,0 +1,72 @@
+"""The operator's calls to a real worker."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from pando_operator.worker_client import WorkerClient, WorkerError
+from tests.worker.server.process.tiny_adapters import TinyAdapter
+from tests.worker.server.process.worker_process import WorkerProcess
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("adapters")
+    return {
+        name: str(TinyAdapter(folder / name, seed, rank=4).path)
+        for seed, name in enumerate(("one", "two", "three"))
+    }
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[WorkerProcess]:
+    """Two slots: one for a pin, one for all others."""
+    with WorkerProcess.start(stand_in=False, threads=1, max_loras=2, max_lora_rank=16) as one:
+        yield one
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[WorkerClient]:
+    one = WorkerClient()
+    yield one
+    await one.close()
+
+
+async def served(url: str) -> dict[str, Any]:
+    """Name and source of each adapter."""
+    async with aiohttp.ClientSession(url) as http, http.get("/v1/models") as answer:
+        cards = (await answer.json())["data"]
+    return {card["id"]: card["root"] for card in cards if card.get("parent")}
+
+
+async def test_adapters_are_loaded_pinned_replaced_and_unloaded(
+    client: WorkerClient, worker: WorkerProcess, sources: dict[str, str]
+) -> None:
+    url = worker.url
+    first = await client.load(url, "a", sources["one"], pin=True)
+    assert await client.load(url, "a", sources["one"], pin=True) == first  # repeating does no harm
+    await client.load(url, "b", sources["three"], pin=False)
+    # The old weights have the only pin, so the new ones get it by a second call.
+    with pytest.raises(WorkerError, match="cannot be pinned"):
+        await client.load(url, "a", sources["two"], pin=True)
+    second = await client.load(url, "a", sources["two"], pin=False)
+    assert second != first
+    assert await client.load(url, "a", sources["two"], pin=True) == second
+    assert await served(url) == {"a": sources["two"], "b": sources["three"]}
+    await client.unload(url, "a", limit_s=30)
+    await client.unload(url, "a", limit_s=30)
+    assert await served(url) == {"b": sources["three"]}
+
+
+async def test_a_refusal_is_in_the_workers_words(
+    client: WorkerClient, worker: WorkerProcess, tmp_path: Path
+) -> None:
+    with pytest.raises(WorkerError, match="adapter_config"):
+        await client.load(worker.url, "c", str(tmp_path), pin=False)
+    with pytest.raises(WorkerError, match="name of the base model"):
+        await client.load(worker.url, "pando-tiny", str(tmp_path), pin=False)
