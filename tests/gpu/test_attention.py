@@ -13,6 +13,7 @@ from pando_worker.runner.cuda.cuda_graph import CudaCapture, padded
 from tests.worker.cuda.attention_cases import (
     BATCHES,
     DECODES,
+    IMAGE_BATCHES,
     KINDS,
     NARROW_VALUES,
     SHAPE,
@@ -21,7 +22,7 @@ from tests.worker.cuda.attention_cases import (
     pool_for,
     share,
 )
-from tests.worker.model.test_attention import case
+from tests.worker.model.test_attention import case, case_with_images
 
 BF16 = torch.bfloat16
 WIDE: list[dict[str, Any]] = [
@@ -43,6 +44,17 @@ def test_attention_equals_brute_force(
     for each in made:
         attention.plan(each.batch)
         assert_brute_force(attention, pool, each.batch, each.slots, atol=2e-2)
+
+
+@pytest.mark.parametrize("page_size", [1, 16])
+def test_tokens_of_an_image_see_each_other(gpu: torch.device, page_size: int) -> None:
+    made = [case_with_images(page_size, *each) for each in IMAGE_BATCHES]
+    slots = [own for each in made for own in each.slots]
+    pool = pool_for(layers_of(KINDS, gpu), slots, page_size, BF16, gpu)
+    attention = FlashinferAttention(pool, page_size, BF16, 4096, images_are_whole=True)
+    for each, (_, images) in zip(made, IMAGE_BATCHES, strict=True):
+        attention.plan(each.batch)
+        assert_brute_force(attention, pool, each.batch, each.slots, atol=2e-2, images=images)
 
 
 def test_torchs_attention_on_the_gpu_equals_brute_force(gpu: torch.device) -> None:

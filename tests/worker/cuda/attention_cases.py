@@ -3,6 +3,7 @@
 `tests/gpu` runs them on the real library, this folder on one written from its documentation.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from pando_worker.attention.backend import AttentionBackend, AttentionLayer
 from pando_worker.attention.kv_pool import TokenToKVPool
 from pando_worker.batch import ForwardBatch
 from pando_worker.memory.page_allocator import Pages
-from tests.worker.model.test_attention import Case, brute_force, rows_of
+from tests.worker.model.test_attention import IMAGES, WITH_IMAGES, Case, brute_force, rows_of
 
 CPU = torch.device("cpu")
 SINKS = torch.tensor([1.5, -2.0, 0.0, 4.0], dtype=torch.bfloat16)
@@ -35,6 +36,16 @@ BATCHES = [
     [(0, 5), (0, 40), (0, 2)],  # prefills
     [(0, 1), (33, 1), (20, 30), (33, 1), (310, 9), (5, 2)],  # all mixed
 ]
+# Rows and their images; in the second one decodes come first, as in the engine's batches.
+IMAGE_BATCHES: list[tuple[list[tuple[int, int]], list[list[range]]]] = [
+    (WITH_IMAGES, IMAGES),
+    (
+        [(40, 1), (7, 1), (0, 40), (20, 33), (5, 9)],
+        [[], [], [range(40)], [range(2), range(3, 12), range(12, 33)], []],
+    ),
+    ([(0, 16), (16, 16)], [[range(16)], [range(16)]]),
+    ([(3, 1), (9, 7)], [[], []]),
+]
 NARROW_VALUES: dict[str, Any] = SHAPE | {"scale": 0.07, "head_dim": 192, "v_head_dim": 128}
 
 
@@ -52,11 +63,13 @@ def assert_brute_force(
     slots: list[Tensor],
     atol: float = 1e-2,
     window_slots: list[Tensor] | None = None,
+    images: Sequence[Sequence[range]] | None = None,
 ) -> None:
     """Cached keys are in the pool and new ones in the step; everything else is not finite.
 
     Args:
         window_slots: like `slots`, for layers that release pages; -1 for released ones
+        images: of each row's new tokens, those that see each other
     """
     torch.manual_seed(0)
     count, device = len(pool.k[0]), pool.k[0].device
@@ -76,9 +89,10 @@ def assert_brute_force(
         q = torch.randn(len(new), layer.heads, layer.head_dim).bfloat16()
         new_k, new_v = whole_k[new].to(device), whole_v[new].to(device)
         out = attention.forward(q.to(device), new_k, new_v, layer).cpu()
-        rows = zip(rows_of(batch, q), slots, strict=True)
+        rows = zip(rows_of(batch, q), slots, images or [()] * len(slots), strict=True)
         expected = [
-            brute_force(row, whole_k[own], whole_v[own], on_cpu(layer)) for row, own in rows
+            brute_force(row, whole_k[own], whole_v[own], on_cpu(layer), together)
+            for row, own, together in rows
         ]
         torch.testing.assert_close(out.double(), torch.cat(expected), atol=atol, rtol=atol)
 

@@ -1,5 +1,6 @@
 """The flashinfer backend on the library from the documentation, compared with brute force."""
 
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -17,6 +18,7 @@ from tests.worker.cuda.attention_cases import (
     BATCHES,
     CPU,
     DECODES,
+    IMAGE_BATCHES,
     KINDS,
     NARROW_VALUES,
     SHAPE,
@@ -29,7 +31,7 @@ from tests.worker.cuda.attention_cases import (
     with_windows,
 )
 from tests.worker.cuda.flashinfer_by_the_book import ByTheBook
-from tests.worker.model.test_attention import case
+from tests.worker.model.test_attention import case, case_with_images
 
 LIBRARY = cast(Library, ByTheBook())
 
@@ -61,6 +63,38 @@ def test_layers_that_release_pages_behind_their_window_read_and_write_their_own(
         attention.plan(batch)
         slots = window_slots_of(batch)
         assert_brute_force(attention, pool, batch, made.slots, window_slots=slots)
+
+
+@pytest.mark.parametrize("page_size", [1, 16])
+def test_tokens_of_an_image_see_each_other(page_size: int) -> None:
+    """One backend for batches with images and without."""
+    made = [case_with_images(page_size, *each) for each in IMAGE_BATCHES]
+    slots = [own for each in made for own in each.slots]
+    pool = pool_for(layers_of(KINDS), slots, page_size, torch.bfloat16)
+    attention = FlashinferAttention(
+        pool, page_size, torch.bfloat16, 4096, LIBRARY, images_are_whole=True
+    )
+    for each, (_, images) in zip(made, IMAGE_BATCHES, strict=True):
+        attention.plan(each.batch)
+        assert_brute_force(attention, pool, each.batch, each.slots, images=images)
+        plain = replace(each.batch, images=None)
+        attention.plan(plain)
+        assert_brute_force(attention, pool, plain, each.slots)
+
+
+@pytest.mark.parametrize("page_size", [1, 16])
+def test_images_in_layers_that_release_pages_behind_their_window(page_size: int) -> None:
+    for rows, images in IMAGE_BATCHES:
+        made = case_with_images(page_size, rows, images)
+        pool = pool_for(layers_of(KINDS), made.slots, page_size, torch.bfloat16, window=7)
+        window_of = np.random.default_rng(1).permutation(len(pool.k[0]) // page_size - 1)
+        batch = with_windows(made.batch, 7, window_of.astype(np.int32))
+        attention = FlashinferAttention(
+            pool, page_size, torch.bfloat16, 4096, LIBRARY, images_are_whole=True
+        )
+        attention.plan(batch)
+        found = window_slots_of(batch)
+        assert_brute_force(attention, pool, batch, made.slots, window_slots=found, images=images)
 
 
 @pytest.mark.parametrize("page_size", [1, 16])
@@ -105,6 +139,19 @@ def test_rows_that_attend_to_a_shared_prefix_together_get_what_each_gets_alone(
     attention.plan(made.batch)
     assert {prefix.pages for prefix in attention.worth_sharing(made.batch, 1)} == {4, 2}
     assert_brute_force(attention, pool, made.batch, made.slots)
+
+
+@pytest.mark.usefixtures("sharing_pays")
+def test_images_behind_a_shared_prefix_see_it_too() -> None:
+    rows = [(100, 1), (100, 30), (100, 20)]
+    images = [[], [range(4, 28)], [range(20)]]
+    made = case_with_images(16, rows, images)
+    share(made, 0, (1, 2), pages=5)
+    pool = pool_for(layers_of(KINDS), made.slots, 16, torch.bfloat16)
+    attention = FlashinferAttention(pool, 16, torch.bfloat16, 4096, LIBRARY, images_are_whole=True)
+    attention.plan(made.batch)
+    assert attention.worth_sharing(made.batch, 1)
+    assert_brute_force(attention, pool, made.batch, made.slots, images=images)
 
 
 @pytest.mark.usefixtures("sharing_pays")

@@ -260,13 +260,17 @@ IMAGES = [
 ]
 
 
-def case_with_images(page_size: int) -> Case:
-    """`WITH_IMAGES`, in which tokens of an image see its later ones."""
-    made = case(WITH_IMAGES, page_size)
+def case_with_images(
+    page_size: int,
+    rows: list[tuple[int, int]] = WITH_IMAGES,
+    images: Sequence[Sequence[range]] = IMAGES,
+) -> Case:
+    """A case in which tokens of an image see its later ones."""
+    made = case(rows, page_size)
     seen = (made.batch.positions + 1).astype(np.int32)
     firsts = np.cumsum(made.batch.extend_lens) - made.batch.extend_lens
-    for first, images in zip(firsts.tolist(), IMAGES, strict=True):
-        for image in images:
+    for first, within in zip(firsts.tolist(), images, strict=True):
+        for image in within:
             some = slice(first + image.start, first + image.stop)
             seen[some] = seen[some].max()
     tokens = ImageTokens(drop=[], encode=[], tokens=np.zeros(0, np.int64), rows=[], seen=seen)

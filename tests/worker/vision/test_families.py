@@ -179,15 +179,9 @@ def test_marks_behind_rows_are_those_of_transformers(
 
 def test_where_images_cannot_be_seen_a_model_reads_text(tmp_path: Path) -> None:
     config = read_config(save_gemma3(tmp_path))
-    assert blindness(config, device="cpu", attention_backend="auto") is None
-    assert blindness(config, device="cuda", attention_backend="torch") is None
-    assert "attention_backend 'torch'" in str(
-        blindness(config, device="cuda", attention_backend="auto")
-    )
+    assert blindness(config) is None
     (tmp_path / "processor_config.json").unlink()
-    assert "no processor_config.json" in str(
-        blindness(config, device="cpu", attention_backend="auto")
-    )
+    assert "no processor_config.json" in str(blindness(config))
 
 
 def test_other_models_with_parts_for_images_are_refused_by_name(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ Read in this order:
     scores.py              attention over contiguous keys
     torch_backend.py       with torch's operators: on the CPU, and the fallback elsewhere
     shared_prefixes.py     rows that begin with the same pages
+    segments.py            rows cut into text and images whose tokens see each other
     flashinfer_backend.py  on CUDA, with flashinfer's kernels
     flashinfer_calls.py    calls flashinfer
     flashinfer_graphs.py   flashinfer in CUDA graphs

@@ -2,7 +2,8 @@
 
 The leading rows of a batch with one new token are decodes, the others extends. Each part has its
 own kernel: one for many queries per row wastes most of its work on a single query. Rows that share
-long prefixes attend to them together (see `shared_prefixes`). Layers that differ in shape, scale,
+long prefixes attend to them together (see `shared_prefixes`). Where an image's tokens see each
+other, extends are cut into text and images (see `segments`). Layers that differ in shape, scale,
 window, soft cap or sinks have separate plans.
 """
 
@@ -29,6 +30,7 @@ from pando_worker.attention.flashinfer_calls import (
 )
 from pando_worker.attention.kv_pool import TokenToKVPool, kv_cell_bytes
 from pando_worker.attention.paged_rows import PagedRows, first_pages_seen, paged_rows
+from pando_worker.attention.segments import cut
 from pando_worker.attention.shared_prefixes import SharedPrefix, shared_prefixes
 from pando_worker.batch import ForwardBatch, Int32, Int64
 from pando_worker.tensors.transfer import to_device
@@ -38,20 +40,27 @@ from pando_worker.tensors.transfer import to_device
 CASCADE_BYTES = 2 * 2**30
 
 
-class _Calls(NamedTuple):
-    """The calls for one kind of layer."""
+class _Part(NamedTuple):
+    """Rows that one call computes.
 
-    decode: KernelCall
-    extend: KernelCall
-    shared: KernelCall | None  # None if these layers cannot share
+    Attributes:
+        batch: of which these are `rows`
+        row_of: of each row of this batch, that of the step to which it belongs
+        tokens: of the step; a tensor if they are not next to each other
+    """
+
+    role: Role
+    batch: ForwardBatch
+    rows: slice
+    row_of: Int64
+    tokens: slice | Tensor
 
 
-class _PlannedCalls(NamedTuple):
-    """The calls that a batch needs; None for the others."""
+class _Plan(NamedTuple):
+    """The calls of a step for one kind of layer, each with its part's tokens."""
 
-    decode: KernelCall | None
-    extend: KernelCall | None
-    shared: KernelCall | None
+    calls: list[tuple[KernelCall, slice | Tensor]]
+    shared: KernelCall | None  # None if no rows attend together
 
 
 class FlashinferAttention:
@@ -64,11 +73,14 @@ class FlashinferAttention:
         dtype: torch.dtype,
         most_tokens: int,
         library: Library | None = None,
+        *,
+        images_are_whole: bool = False,
     ) -> None:
         """
         Args:
             dtype: of queries, new keys and values, and results
             most_tokens: largest number of tokens in a step
+            images_are_whole: whether an image's tokens see each other
 
         Raises:
             FlashinferUnavailable: it is not installed or has no kernels for these layers.
@@ -83,6 +95,7 @@ class FlashinferAttention:
         self.formats = Formats(dtype, pool.k[0].dtype, page_size)
         self.kinds = list(dict.fromkeys(self._kinds.values()))
         self.staging = Staging(self.device)
+        self._images_are_whole = images_are_whole
         workspace = torch.zeros(WORKSPACE_BYTES, dtype=torch.uint8, device=self.device)
         self.memories = {kind: Memory.new(workspace) for kind in self.kinds}  # for decodes
         self._calls = {kind: self._make_calls(kind) for kind in self.kinds}
@@ -98,8 +111,7 @@ class FlashinferAttention:
         self._page_bytes = cell_bytes * page_size  # of the layers that can share
         if cell_bytes:
             self._compile_merge()
-        self._plans: dict[AttentionKind, _PlannedCalls] = {}
-        self._decodes = 0  # number of the batch's leading tokens that are decodes
+        self._plans: dict[AttentionKind, _Plan] = {}
         self._shared: Tensor | None = None  # tokens that attend together; None: all, in order
         self._slots: dict[bool, Tensor] = {}  # of new tokens, by whether pages are released
 
@@ -110,26 +122,25 @@ class FlashinferAttention:
 
     def plan(self, batch: ForwardBatch) -> None:
         prefixes = self.worth_sharing(batch, CASCADE_BYTES)
-        single = batch.extend_lens == 1
-        decodes = len(single) if single.all() else int(single.argmin())
         self.staging.wait()
-        self._decodes = decodes
         self._slots = {
             released: to_device(page_numbers(batch, released)[1], self.device).to(self.slot_dtype)
             for released in set(self.released.values())
         }
+        parts = self._parts(batch)
         for kind in self.kinds:
-            decode, extend, shared = self._calls[kind]
-            firsts, released = first_pages_seen(batch, kind.window), self.released[kind]
-            if prefixes and shared is not None:
+            calls, released = self._calls[kind], self.released[kind]
+            together = np.zeros(len(batch.seq_lens), dtype=np.int64)  # pages of shared prefixes
+            shared = calls.get(Role.SHARED) if prefixes else None
+            if shared is not None:
                 for prefix in prefixes:
-                    firsts[prefix.rows] = prefix.pages
+                    together[prefix.rows] = prefix.pages
                 shared.plan(*_of_prefixes(batch, prefixes))
-            self._plans[kind] = _PlannedCalls(
-                decode=planned(decode, batch, slice(0, decodes), firsts, released),
-                extend=planned(extend, batch, slice(decodes, None), firsts, released),
-                shared=shared if prefixes else None,
-            )
+            for part in parts:
+                firsts = first_pages_seen(part.batch, kind.window)
+                firsts = np.maximum(firsts, together[part.row_of])
+                plan_rows(calls[part.role], part.batch, part.rows, firsts, released)
+            self._plans[kind] = _Plan([(calls[p.role], p.tokens) for p in parts], shared)
         if prefixes:
             tokens = _tokens_of(batch, prefixes)
             in_order = np.array_equal(tokens, np.arange(len(batch.input_ids)))
@@ -146,11 +157,16 @@ class FlashinferAttention:
         lse = None
         if plan.shared is not None:
             lse = q.new_empty(len(q), layer.heads, dtype=torch.float32)
-        parts = (plan.decode, slice(0, self._decodes)), (plan.extend, slice(self._decodes, None))
-        for call, tokens in parts:
-            if call is not None:
-                part_lse = None if lse is None else lse[tokens]
+        for call, tokens in plan.calls:
+            part_lse = None if lse is None else lse[tokens]
+            if isinstance(tokens, slice):
                 call.run(q[tokens], paged, sinks, out[tokens], part_lse)
+                continue
+            part_out = out[tokens]
+            call.run(q[tokens], paged, sinks, part_out, part_lse)
+            out.index_copy_(0, tokens, part_out)
+            if lse is not None and part_lse is not None:
+                lse.index_copy_(0, tokens, part_lse)
         if plan.shared is not None and lse is not None:
             return self._merge_shared(plan.shared, q, paged, out, lse)
         return out
@@ -203,17 +219,30 @@ class FlashinferAttention:
         lse = torch.zeros(1, 1, device=self.device)
         self.library.merge_state(out, lse, out, lse)
 
-    def _make_calls(self, kind: AttentionKind) -> _Calls:
+    def _parts(self, batch: ForwardBatch) -> list[_Part]:
+        """Decodes first, then extends."""
+        single = batch.extend_lens == 1
+        decodes = len(single) if single.all() else int(single.argmin())
+        every = np.arange(len(single))
+        before, behind = slice(0, decodes), slice(decodes, None)
+        parts = [_Part(Role.DECODE, batch, before, every, before)]
+        if batch.seen is None:
+            parts.append(_Part(Role.EXTEND, batch, behind, every, behind))
+        else:
+            for role, some in zip((Role.EXTEND, Role.WHOLE), cut(batch, decodes), strict=True):
+                tokens = to_device(some.tokens, self.device)
+                parts.append(_Part(role, some.batch, slice(None), some.rows, tokens))
+        return [part for part in parts if len(part.batch.extend_lens[part.rows])]
+
+    def _make_calls(self, kind: AttentionKind) -> dict[Role, KernelCall]:
         decodes = self.memories[kind]
-
-        def call(role: Role, memory: Memory) -> KernelCall:
-            return KernelCall(self.library, kind, role, self.formats, memory)
-
-        return _Calls(
-            decode=call(Role.DECODE, decodes),
-            extend=call(Role.EXTEND, Memory.new(decodes.workspace)),
-            shared=call(Role.SHARED, Memory.new(decodes.workspace)) if kind.can_share else None,
-        )
+        wanted = {Role.SHARED: kind.can_share, Role.WHOLE: self._images_are_whole}
+        calls = {}
+        for role in Role:
+            if wanted.get(role, True):
+                memory = decodes if role is Role.DECODE else Memory.new(decodes.workspace)
+                calls[role] = KernelCall(self.library, kind, role, self.formats, memory)
+        return calls
 
 
 def refusal(kinds: Sequence[AttentionKind], dtype: torch.dtype) -> str | None:
@@ -223,19 +252,15 @@ def refusal(kinds: Sequence[AttentionKind], dtype: torch.dtype) -> str | None:
     return next((reason for kind in kinds if (reason := kind.refusal())), None)
 
 
-def planned(
+def plan_rows(
     call: KernelCall, batch: ForwardBatch, rows: slice, firsts: Int64, released: bool
-) -> KernelCall | None:
-    """Plan `call` for some rows of a batch, each from its own first page; None without rows.
+) -> None:
+    """Plan `call` for some rows of a batch, each from its own first page.
 
     Args:
         released: for layers that release pages behind their window
     """
-    extend_lens = batch.extend_lens[rows]
-    if len(extend_lens) == 0:
-        return None
-    call.plan(paged_rows(batch, rows, firsts, released), new_indptr(extend_lens))
-    return call
+    call.plan(paged_rows(batch, rows, firsts, released), new_indptr(batch.extend_lens[rows]))
 
 
 def _of_prefixes(batch: ForwardBatch, prefixes: list[SharedPrefix]) -> tuple[PagedRows, Int32]:

@@ -110,6 +110,7 @@ class Role(Enum):
     DECODE = "one new token per row"
     EXTEND = "new tokens at the end of each row"
     SHARED = "all tokens of a row see all its keys"
+    WHOLE = "an image's tokens see each other, and what is before them"
 
 
 class Staging:
@@ -223,7 +224,7 @@ class KernelCall:
             last_lens,
             *sizes,
             head_dim_vo=kind.v_head_dim,
-            causal=self._role is not Role.SHARED,
+            causal=self._role not in (Role.SHARED, Role.WHOLE),
             **options,
         )
 
@@ -261,7 +262,8 @@ class KernelCall:
             )
         # FlashAttention 3 does not split long rows over multiprocessors, which decodes depend on.
         # It also has one stride for a page of keys and of values.
-        is_fa2 = self._role is Role.DECODE or kind.head_dim != kind.v_head_dim
+        # The few calls for images take what is compiled for decodes.
+        is_fa2 = self._role in (Role.DECODE, Role.WHOLE) or kind.head_dim != kind.v_head_dim
         backend = "fa2" if is_fa2 else "auto"
         buffers = {} if fixed is None else _prefill_buffers(fixed)
         if not kind.sinks:

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from pando_worker.attention.backend import AttentionLayer, page_numbers
-from pando_worker.attention.flashinfer_backend import FlashinferAttention, planned
+from pando_worker.attention.flashinfer_backend import FlashinferAttention, plan_rows
 from pando_worker.attention.flashinfer_calls import AttentionKind, FixedRows, KernelCall, Role
 from pando_worker.attention.paged_rows import first_pages_seen
 from pando_worker.batch import ForwardBatch, Int64
@@ -89,7 +89,7 @@ class FixedDecodes:
             fixed.copy_(pinned(slots, attention.device), non_blocking=True)
         for kind, call in self._calls.items():
             firsts, released = first_pages_seen(batch, kind.window), attention.released[kind]
-            planned(call, batch, slice(0, self._rows), firsts, released)
+            plan_rows(call, batch, slice(0, self._rows), firsts, released)
         attention.staging.mark()
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, layer: AttentionLayer) -> Tensor:

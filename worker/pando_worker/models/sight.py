@@ -5,20 +5,11 @@ from pando_worker.models.config import ModelConfig
 _PROCESSORS = ("processor_config.json", "preprocessor_config.json")
 
 
-def blindness(config: ModelConfig, *, device: str, attention_backend: str) -> str | None:
-    """Why such a model reads text only; None if it sees, or has no vision part.
-
-    Args:
-        device, attention_backend: the settings
-    """
+def blindness(config: ModelConfig) -> str | None:
+    """Why such a model reads text only; None if it sees, or has no vision part."""
     if config.image_token is None:
         return None
     model_dir = config.path.parent
     if not any((model_dir / name).is_file() for name in _PROCESSORS):
         return f"{model_dir} has no {' or '.join(_PROCESSORS)}"
-    if config.whole_image_tokens and device == "cuda" and attention_backend != "torch":
-        return (
-            "an image's tokens see each other in this model, which attention on a GPU can only with"
-            " attention_backend 'torch'"
-        )
     return None

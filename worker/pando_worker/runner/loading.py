@@ -133,9 +133,7 @@ def _tower(
     """The vision tower, which every rank has whole."""
     if config.image_token is None:
         return None
-    if reason := blindness(
-        config, device=settings.device, attention_backend=settings.attention_backend
-    ):
+    if reason := blindness(config):
         log.warning("this model could see images but reads text only here: %s", reason)
         return None
     if settings.load_format == "dummy":

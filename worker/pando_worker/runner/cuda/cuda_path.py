@@ -35,10 +35,15 @@ def choose_attention(
     """
     if settings.attention_backend == "torch":
         return plain
-    most_tokens = settings.chunked_prefill_size + settings.max_running_requests
+    longest = max(settings.chunked_prefill_size, loaded.whole_image_tokens)
+    most_tokens = longest + settings.max_running_requests
     try:
         attention = FlashinferAttention(
-            loaded.kv_pool, settings.page_size, loaded.dtype, most_tokens
+            loaded.kv_pool,
+            settings.page_size,
+            loaded.dtype,
+            most_tokens,
+            images_are_whole=loaded.whole_image_tokens > 0,
         )
         loaded.ops.use(CudaOps(_expert_linear(loaded)))
     except FlashinferUnavailable as reason:

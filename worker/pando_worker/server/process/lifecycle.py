@@ -87,7 +87,7 @@ def serve(
 
 
 def _sight(settings: WorkerSettings, config: ModelConfig, name: str) -> Sight | None:
-    blind = blindness(config, device=settings.device, attention_backend=settings.attention_backend)
+    blind = blindness(config)
     if config.image_token is None or blind:
         return None
     from pando_worker.vision.reader import ImageLimits, ImageReader, Videos  # imports Pillow
