@@ -63,7 +63,7 @@ LABEL org.opencontainers.image.title="pando-router" \
       org.opencontainers.image.version="$VERSION" \
       org.opencontainers.image.revision="$REVISION"
 EXPOSE 8000
-CMD ["router", "--host", "0.0.0.0"]
+CMD ["router", "--host", "::"]
 
 FROM base AS operator-dependencies
 COPY --from=requirements /src/operator.txt /src/
@@ -123,4 +123,4 @@ LABEL org.opencontainers.image.title="pando-worker" \
       org.opencontainers.image.version="$VERSION" \
       org.opencontainers.image.revision="$REVISION"
 EXPOSE 30000
-CMD ["worker", "--host", "0.0.0.0", "--model", "smollm2"]
+CMD ["worker", "--host", "::", "--model", "smollm2"]

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 
 from aiohttp import web
 
+from pando_fleet.http.listener import EVERYWHERE, bound_everywhere
 from pando_fleet.records.decisions import PastDecisions
 from pando_fleet.records.expected import ExpectedPools
 from pando_fleet.records.queues import Queues
@@ -93,9 +94,13 @@ class Operator:
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=CLOSE_S)
         await runner.setup()
         closing.push_async_callback(runner.cleanup)
-        await web.TCPSite(runner, self._settings.host, self._settings.port).start()
+        host, port = self._settings.host, self._settings.port
+        if host == EVERYWHERE:
+            await web.SockSite(runner, bound_everywhere(port)).start()
+        else:
+            await web.TCPSite(runner, host, port).start()
         self.port = runner.addresses[0][1]
-        log.info("listening", extra={"host": self._settings.host, "port": self.port})
+        log.info("listening", extra={"host": host, "port": self.port})
 
     async def close(self) -> None:
         await self._kube.close()

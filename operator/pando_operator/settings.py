@@ -44,9 +44,7 @@ class OperatorSettings(BaseSettings):
         env_prefix="PANDO_OPERATOR_", extra="forbid", frozen=True, hide_input_in_errors=True
     )
 
-    host: Annotated[str, Field(description="address on which health and metrics are served")] = (
-        "0.0.0.0"
-    )
+    host: Annotated[str, Field(description="address on which health and metrics are served")] = "::"
     port: Annotated[
         int, Field(ge=0, le=65535, description="port of health and metrics; 0 picks a free one")
     ] = 8080

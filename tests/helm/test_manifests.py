@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from pando_operator.resource.pool import WorkerPool
+from pando_operator.resource.scaling import Drain
 from pando_operator.settings import OperatorSettings
 from pando_router.configuration.settings import RouterSettings
 from tests.helm.chart import (
@@ -173,6 +174,21 @@ def test_a_router_has_time_to_leave_and_to_drain(values: str) -> None:
     assert settings.leave_seconds >= 5  # Service endpoints take a moment to change
 
 
+@pytest.mark.parametrize(("timeout_s", "drain_s"), [(None, 300), (60, 300), (1200, 1200)])
+def test_routers_drain_as_long_as_the_workers_of_all_pools(
+    timeout_s: int | None, drain_s: int
+) -> None:
+    """A router that ends sooner would cut a stream that its worker is still computing."""
+    assert Drain().timeout_seconds == 300
+    scaling = {"drain": {"timeoutSeconds": timeout_s}} if timeout_s else {}
+    manifests = render({"pools": {"other": {"model": "m", "scaling": scaling}}})
+    assert settings_file(manifests, "router")["drain_seconds"] == drain_s
+    (pod,) = (p for name, p in pods(manifests) if name.endswith("-router"))
+    assert pod["spec"]["terminationGracePeriodSeconds"] == drain_s + 5 + 15
+    own = render({"router": {"settings": {"drain_seconds": 20}}})
+    assert settings_file(own, "router")["drain_seconds"] == 20
+
+
 def test_a_setting_that_needs_a_restart_rolls_routers_and_another_does_not() -> None:
     def template(**settings: Any) -> Any:
         values = {"router": {"settings": settings}}
@@ -233,7 +249,7 @@ def test_hooks_run_where_their_component_does() -> None:
         "priorityClassName": "high",
     }
     manifests = dict(pods(render({"router": where, "operator": where})))
-    for name in ("Job pando-pools", "Pod pando-test-chat"):
+    for name in ("Job pando-pools", "Job pando-pools-delete", "Pod pando-test-chat"):
         assert {field: manifests[name]["spec"].get(field) for field in where} == where, name
 
 

@@ -120,6 +120,9 @@ def _kubernetes(model: type[BaseModel]) -> Schema:
             name: node for name, node in schema["properties"].items() if name in VOLUME_SOURCES
         }
     plain = _plain(convert(schema, defs, {}))
+    if model in (client.V1PodSecurityContext, client.V1SecurityContext):
+        for node in plain["properties"].values():
+            node["nullable"] = True  # null takes the operator's own value away
     for name in ("name", "mountPath"):  # bounded, which bounds the cost of rules
         if name in plain["properties"]:
             plain["properties"][name]["maxLength"] = 253

@@ -246,7 +246,7 @@ def closed(schema: Any) -> Any:
     for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
         if kept.pop(exclusive, False):
             kept[exclusive] = kept.pop(bound)
-    return kept
+    return {"anyOf": [kept, {"type": "null"}]} if schema.get("nullable") else kept
 
 
 def settings(name: str, schema: Schema, fixed: tuple[str, ...]) -> Schema:

@@ -1,28 +1,31 @@
-"""`python -m pando_operator.declared NAMESPACE CONFIGMAP` exits with 0 once all is applied."""
+"""`python -m pando_operator.declared apply|delete NAMESPACE CONFIGMAP` exits with 0 once all is
+applied, or all is deleted."""
 
 import asyncio
 import sys
 
-from pando_operator.declared.apply import DeclaredError, apply_declared
+from pando_operator.declared.apply import DeclaredError, apply_declared, delete_declared
 from pando_operator.kube.client import Kube, load_configuration
 from pando_operator.kube.errors import KubeError
 from pando_operator.kube.resources import Key
 
 LIMIT_S = 120.0
+DOES = {"apply": apply_declared, "delete": delete_declared}
 
 
-async def run(namespace: str, config_map: str) -> None:
+async def run(what: str, namespace: str, config_map: str) -> None:
     kube = Kube(await load_configuration())
     try:
         async with asyncio.timeout(LIMIT_S):
-            await apply_declared(kube, Key(namespace, config_map), print)
+            await DOES[what](kube, Key(namespace, config_map), print)
     finally:
         await kube.close()
 
 
 def main(arguments: list[str]) -> int:
-    if len(arguments) != 2:
-        print("usage: python -m pando_operator.declared NAMESPACE CONFIGMAP", file=sys.stderr)
+    if len(arguments) != 3 or arguments[0] not in DOES:
+        usage = "usage: python -m pando_operator.declared apply|delete NAMESPACE CONFIGMAP"
+        print(usage, file=sys.stderr)
         return 2
     try:
         asyncio.run(run(*arguments))

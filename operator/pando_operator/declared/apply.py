@@ -1,11 +1,14 @@
 """Applies the WorkerPools that a ConfigMap declares, and deletes those that it no longer declares.
 
-The ConfigMap owns its pools, so Kubernetes deletes them with it. A pool of the same name that
-somebody else created stays untouched; `apply_declared` raises an error for it.
+A label names the ConfigMap that declares a pool. It is no owner: Kubernetes would delete all pools,
+with their streams, when somebody deletes or recreates the ConfigMap. They go when the ConfigMap no
+longer declares them, or with the release (`delete_declared`). A pool of the same name that somebody
+else created stays untouched; `apply_declared` raises an error for it.
 """
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import yaml
@@ -16,6 +19,9 @@ from pando_operator.kube.resources import WORKER_POOLS, Key, Object, Resource, k
 
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 MANAGER = "pando-declared"
+DECLARED_BY = "pando.dev/declared-by"
+"""Label of a pool: the name of the ConfigMap that declares it."""
+
 RETRY_S = 1.0
 
 
@@ -29,7 +35,7 @@ async def apply_declared(
     """Apply and delete; `say` gets one line for each pool.
 
     Retries while the API server is unreachable, does not serve the kind yet, or still deletes a
-    pool of an earlier ConfigMap of that name. Raises DeclaredError, and KubeError if the API server
+    pool of that name. Raises DeclaredError, and KubeError if the API server
     refuses a pool: Invalid names the field.
     """
     waits_for = ""
@@ -44,17 +50,27 @@ async def apply_declared(
             await asyncio.sleep(retry_s)
 
 
+async def delete_declared(kube: Kube, config_map: Key, say: Callable[[str], None]) -> None:
+    """Delete all pools that the ConfigMap has declared, whether or not it still exists. Raises
+    KubeError."""
+    with suppress(NotFound):  # the kind is gone, and every pool with it
+        for pool in await _theirs(kube, config_map):
+            with suppress(NotFound):
+                await kube.delete(WORKER_POOLS, key_of(pool))
+            say(f"{key_of(pool).name}: deleted")
+
+
 class _StillThereError(Exception):
-    """Kubernetes has yet to delete a pool together with its former owner."""
+    """Kubernetes has yet to delete a pool."""
 
 
 async def _once(kube: Kube, config_map: Key, say: Callable[[str], None]) -> None:
-    owner = await kube.get(CONFIG_MAPS, config_map)
-    wanted = [_owned(pool, owner) for pool in parse(owner.get("data") or {}, config_map.namespace)]
+    data = (await kube.get(CONFIG_MAPS, config_map)).get("data") or {}
+    wanted = [_labelled(pool, config_map) for pool in parse(data, config_map.namespace)]
     found, _ = await kube.list(WORKER_POOLS, config_map.namespace)
     there = {key_of(pool).name: pool for pool in found}
     for pool in wanted:
-        _check_is_ours(there.get(key_of(pool).name), owner)
+        _check_is_ours(there.get(key_of(pool).name), config_map)
     for pool in wanted:
         _keep_replicas(pool, there.get(key_of(pool).name))
         before = there.get(key_of(pool).name, {}).get("metadata", {}).get("generation", 0)
@@ -62,10 +78,15 @@ async def _once(kube: Kube, config_map: Key, say: Callable[[str], None]) -> None
         did = "unchanged" if after == before else "changed" if before else "created"
         say(f"{key_of(pool).name}: {did}")
     names = {key_of(pool).name for pool in wanted}
-    for name in sorted(name for name, pool in there.items() if _uid_of_owner(pool, owner)):
+    for name in sorted(name for name, pool in there.items() if _is_ours(pool, config_map)):
         if name not in names:
             await kube.delete(WORKER_POOLS, Key(config_map.namespace, name))
             say(f"{name}: deleted")
+
+
+async def _theirs(kube: Kube, config_map: Key) -> list[Object]:
+    found, _ = await kube.list(WORKER_POOLS, config_map.namespace)
+    return [pool for pool in found if _is_ours(pool, config_map)]
 
 
 def parse(data: Mapping[str, str], namespace: str) -> list[Object]:
@@ -84,15 +105,9 @@ def parse(data: Mapping[str, str], namespace: str) -> list[Object]:
     return pools
 
 
-def _owned(pool: Object, owner: Object) -> Object:
-    metadata = owner["metadata"]
-    reference = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "name": metadata["name"],
-        "uid": metadata["uid"],
-    }
-    return pool | {"metadata": pool["metadata"] | {"ownerReferences": [reference]}}
+def _labelled(pool: Object, config_map: Key) -> Object:
+    labels = (pool["metadata"].get("labels") or {}) | {DECLARED_BY: config_map.name}
+    return pool | {"metadata": pool["metadata"] | {"labels": labels}}
 
 
 def _keep_replicas(pool: Object, there: Object | None) -> None:
@@ -101,22 +116,23 @@ def _keep_replicas(pool: Object, there: Object | None) -> None:
         pool["spec"].setdefault("replicas", there["spec"]["replicas"])
 
 
-def _check_is_ours(pool: Object | None, owner: Object) -> None:
-    """Raise unless the existing pool, if there is one, belongs to this ConfigMap."""
-    if pool is None or _uid_of_owner(pool, owner) == owner["metadata"]["uid"]:
+def _check_is_ours(pool: Object | None, config_map: Key) -> None:
+    """Raise unless the existing pool, if there is one, is declared by this ConfigMap."""
+    if pool is None:
         return
-    name, owners_name = pool["metadata"]["name"], owner["metadata"]["name"]
-    if _uid_of_owner(pool, owner):
-        raise _StillThereError(f"{name} still belongs to an earlier ConfigMap {owners_name}")
-    raise DeclaredError(
-        f"a WorkerPool {name} exists that does not belong to the ConfigMap {owners_name}:"
-        " delete it, or choose another name"
-    )
+    name = pool["metadata"]["name"]
+    if pool["metadata"].get("deletionTimestamp"):
+        raise _StillThereError(f"{name} is being deleted")
+    if not _is_ours(pool, config_map):
+        raise DeclaredError(
+            f"a WorkerPool {name} exists that does not belong to the ConfigMap {config_map.name}:"
+            " delete it, or choose another name"
+        )
 
 
-def _uid_of_owner(pool: Object, owner: Object) -> str:
-    """The uid of the ConfigMap with the owner's name that owns the pool; "" if none does."""
-    for reference in pool["metadata"].get("ownerReferences") or ():
-        if (reference["kind"], reference["name"]) == ("ConfigMap", owner["metadata"]["name"]):
-            return str(reference["uid"])
-    return ""
+def _is_ours(pool: Object, config_map: Key) -> bool:
+    metadata = pool["metadata"]
+    # Earlier versions made the ConfigMap its owner; the next apply takes that back.
+    owners = metadata.get("ownerReferences") or ()
+    owned = any((one["kind"], one["name"]) == ("ConfigMap", config_map.name) for one in owners)
+    return owned or (metadata.get("labels") or {}).get(DECLARED_BY) == config_map.name

@@ -53,7 +53,7 @@ def _template(pool: WorkerPool, settings: OperatorSettings) -> dict[str, Any]:
                 "serviceAccountName": template.service_account_name,
                 "imagePullSecrets": list(template.image_pull_secrets)
                 or [{"name": name} for name in settings.worker_image_pull_secrets],
-                "securityContext": _POD_SECURITY | template.pod_security_context,
+                "securityContext": _replaced(_POD_SECURITY, template.pod_security_context),
                 "terminationGracePeriodSeconds": grace_s(pool.spec),
                 "nodeSelector": dict(template.node_selector),
                 "tolerations": list(template.tolerations),
@@ -91,7 +91,7 @@ def _container(pool: WorkerPool, settings: OperatorSettings) -> dict[str, Any]:
             "livenessProbe": _probe("/healthz", period=10, failures=6),
             "readinessProbe": _probe("/readyz", period=2, failures=3),
             "resources": as_text(template.resources),
-            "securityContext": _CONTAINER_SECURITY | template.security_context,
+            "securityContext": _replaced(_CONTAINER_SECURITY, template.security_context),
             "volumeMounts": [*_own_mounts(pool.spec), *template.volume_mounts],
         }
     )
@@ -130,6 +130,12 @@ def _own_volumes(spec: WorkerPoolSpec) -> list[dict[str, Any]]:
 
 def _own_mounts(spec: WorkerPoolSpec) -> list[dict[str, Any]]:
     return [{"name": name, "mountPath": path} for name, (path, _) in _own_paths(spec).items()]
+
+
+def _replaced(own: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
+    """The operator's fields under those of the template, of which a null takes one away: OpenShift
+    chooses a uid for each namespace and allows no other."""
+    return {name: value for name, value in (own | theirs).items() if value is not None}
 
 
 def _filled(fields: dict[str, Any]) -> dict[str, Any]:

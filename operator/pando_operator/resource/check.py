@@ -97,6 +97,12 @@ def _known_only(
             yield ValidationError(f"does not exist{_close(name, known)}", path=[name])
 
 
+def _typed(validator: Any, name: str, value: Any, schema: Schema) -> Iterator[ValidationError]:
+    """Allows null for a field that has OpenAPI's `nullable`."""
+    if value is not None or not schema.get("nullable"):
+        yield from Draft4Validator.VALIDATORS["type"](validator, name, value, schema)
+
+
 def _required(
     validator: Any, names: list[str], value: Any, schema: Schema
 ) -> Iterator[ValidationError]:
@@ -124,6 +130,7 @@ _Structural = extend(  # type: ignore[no-untyped-call]
     {
         "properties": _known_only,
         "required": _required,
+        "type": _typed,
         "x-kubernetes-list-map-keys": _unique_keys,
     },
 )

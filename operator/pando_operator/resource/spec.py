@@ -107,13 +107,16 @@ class Template(SpecPart):
         Typed("SecurityContext"),
         Field(
             description="of the container; each field replaces the operator's, which follow the"
-            " restricted pod security standard, with a read-only root"
+            " restricted pod security standard, with a read-only root; null takes one away"
         ),
     ] = Field(default_factory=dict)
     pod_security_context: Annotated[
         KubernetesObject,
         Typed("PodSecurityContext"),
-        Field(description="of the pod; each field replaces the operator's"),
+        Field(
+            description="of the pod; each field replaces the operator's; null takes one away, such"
+            " as runAsUser, runAsGroup and fsGroup where the cluster chooses them (OpenShift)"
+        ),
     ] = Field(default_factory=dict)
     labels: Annotated[
         dict[str, str], Field(max_length=64, description="more labels for the pods")

@@ -286,7 +286,8 @@ class Connection(asyncio.Protocol):
     @property
     def peer(self) -> tuple[str, int] | None:
         address = self._transport.get_extra_info("peername")
-        return (address[0], address[1]) if address else None
+        # A socket of both families shows an IPv4 address as one of IPv6.
+        return (address[0].removeprefix("::ffff:"), address[1]) if address else None
 
     def _leave(self) -> None:
         if self.gone:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from itertools import islice
 
+from pando_fleet.http.listener import EVERYWHERE, bound_everywhere
 from pando_router.current import Current
 from pando_router.http.connection import Connection
 from pando_router.http.incoming import Incoming
@@ -52,9 +53,15 @@ class Server:
 
         `share_port` allows other processes on the port, by SO_REUSEPORT. Raises OSError.
         """
-        self._listener = await self.loop.create_server(
-            lambda: Connection(self), host, port, backlog=BACKLOG, reuse_port=share_port or None
-        )
+        if host == EVERYWHERE:
+            everywhere = bound_everywhere(port, share_port=share_port)
+            self._listener = await self.loop.create_server(
+                lambda: Connection(self), sock=everywhere, backlog=BACKLOG
+            )
+        else:
+            self._listener = await self.loop.create_server(
+                lambda: Connection(self), host, port, backlog=BACKLOG, reuse_port=share_port or None
+            )
         return int(self._listener.sockets[0].getsockname()[1])
 
     async def close(self, grace_s: float) -> None:

@@ -17,6 +17,7 @@ from multiprocessing.process import BaseProcess
 from tempfile import TemporaryDirectory
 from time import monotonic
 
+from pando_fleet.http.listener import EVERYWHERE, bound_everywhere
 from pando_router.configuration.settings import RouterSettings
 from pando_router.process.kept import Kept
 from pando_router.telemetry import shared_metrics
@@ -45,6 +46,10 @@ def supervise(settings: RouterSettings, configure_logging: Callable[[], None], c
 @contextmanager
 def _reserved(host: str, port: int) -> Iterator[int]:
     """Reserves the port, or a free one for 0, without listening. Raises OSError."""
+    if host == EVERYWHERE:
+        with bound_everywhere(port, share_port=True) as reserved:
+            yield reserved.getsockname()[1]
+        return
     (family, kind, protocol, _, address), *_ = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )

@@ -13,6 +13,7 @@ from pando_operator.declared.apply import (
     CONFIG_MAPS,
     DeclaredError,
     apply_declared,
+    delete_declared,
     parse,
 )
 from pando_operator.kube.client import Kube, load_configuration
@@ -124,14 +125,37 @@ async def test_pools_are_created_changed_and_deleted_with_their_declarations(
     assert "engine" not in (await declared.pools())["a"]["spec"]
 
 
-async def test_pools_go_with_the_config_map_that_declares_them(
+async def test_pools_outlive_their_config_map_and_go_with_the_release(
+    declared: Declared, api_server: ApiServer, kube: Kube
+) -> None:
+    """Kubernetes deletes what an object owns with it, so the ConfigMap owns nothing."""
+    install_crd(api_server)
+    (theirs,) = parse(declaration(declared.namespace, {"t": SPEC})["data"], declared.namespace)
+    await kube.create(WORKER_POOLS, theirs)
+    await declared.apply(a=SPEC)
+    before = (await declared.pools())["a"]["metadata"]
+    assert "ownerReferences" not in before
+    await kube.delete(CONFIG_MAPS, declared.key)
+    assert await declared.apply(a=SPEC, b=SPEC) == ["a: unchanged", "b: created"]
+    assert (await declared.pools())["a"]["metadata"]["uid"] == before["uid"]
+    await kube.delete(CONFIG_MAPS, declared.key)
+    await delete_declared(declared.declarer, declared.key, declared.said.append)
+    assert declared.said[-2:] == ["a: deleted", "b: deleted"]
+    assert list(await declared.pools()) == ["t"]
+
+
+async def test_the_owner_that_an_earlier_version_set_is_taken_back(
     declared: Declared, api_server: ApiServer, kube: Kube
 ) -> None:
     install_crd(api_server)
-    await declared.apply(a=SPEC)
+    await declared.write(a=SPEC)
     owner = await kube.get(CONFIG_MAPS, declared.key)
-    (reference,) = (await declared.pools())["a"]["metadata"]["ownerReferences"]
-    assert (reference["kind"], reference["uid"]) == ("ConfigMap", owner["metadata"]["uid"])
+    (pool,) = parse(owner["data"], declared.namespace)
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "pando-pools"}
+    pool["metadata"]["ownerReferences"] = [reference | {"uid": owner["metadata"]["uid"]}]
+    await kube.apply(WORKER_POOLS, pool, manager="pando-declared")
+    await declared.apply(a=SPEC)
+    assert "ownerReferences" not in (await declared.pools())["a"]["metadata"]
 
 
 async def test_a_count_that_kubectl_scale_wrote_outlives_an_upgrade(
@@ -168,19 +192,19 @@ async def test_others_pools_are_neither_changed_nor_deleted(
     assert set(pools) == {"a", "b"}
 
 
-async def test_a_pool_of_an_earlier_release_of_the_name_is_waited_for(
+async def test_a_pool_that_is_still_being_deleted_is_waited_for(
     declared: Declared, api_server: ApiServer, kube: Kube
 ) -> None:
     install_crd(api_server)
     await declared.apply(a=SPEC)
-    before = (await declared.pools())["a"]["metadata"]["uid"]
-    await kube.delete(CONFIG_MAPS, declared.key)
+    key, held = Key(declared.namespace, "a"), {"metadata": {"finalizers": ["test/held"]}}
+    before = await kube.patch(WORKER_POOLS, key, held, manager="somebody")
+    await kube.delete(WORKER_POOLS, key)
     applying = asyncio.create_task(declared.apply(a=SPEC))
-    await until_async(lambda: "still belongs" in "".join(declared.said), "it says what it awaits")
-    # The test acts as the garbage collector.
-    await kube.delete(WORKER_POOLS, Key(declared.namespace, "a"))
+    await until_async(lambda: "being deleted" in "".join(declared.said), "it says what it awaits")
+    await kube.patch(WORKER_POOLS, key, {"metadata": {"finalizers": None}}, manager="somebody")
     assert (await applying)[-1] == "a: created"
-    assert (await declared.pools())["a"]["metadata"]["uid"] != before
+    assert (await declared.pools())["a"]["metadata"]["uid"] != before["metadata"]["uid"]
 
 
 async def test_a_bad_pool_is_refused_with_its_field(

@@ -175,6 +175,16 @@ def test_a_template_goes_before_what_the_operator_would_do() -> None:
     assert sorted(mounts) == ["/cache", "/cache/huggingface", "/dev/shm", "/tmp/"]
 
 
+def test_a_null_takes_the_operators_value_away() -> None:
+    """OpenShift chooses a uid for each namespace and refuses pods that name another."""
+    ids = dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"))
+    template = {"podSecurityContext": ids, "securityContext": {"readOnlyRootFilesystem": None}}
+    pod = pod_of(deployment(pool(template=template), SETTINGS))
+    assert not ids.keys() & pod["securityContext"].keys()
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert "readOnlyRootFilesystem" not in pod["containers"][0]["securityContext"]
+
+
 def test_kubernetes_waits_longer_than_a_worker_drains_and_hands_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

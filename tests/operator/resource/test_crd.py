@@ -53,6 +53,15 @@ async def test_the_server_fills_in_the_defaults_that_the_operator_has(
     assert parse(stored).spec == parse(wanted).spec
 
 
+async def test_the_server_keeps_a_null_that_takes_a_security_setting_away(
+    server: ApiServer, kube: Kube, namespace: str
+) -> None:
+    template = {"podSecurityContext": {"runAsUser": None}}
+    made = await kube.create(WORKER_POOLS, manifest(namespace, template=template))
+    assert made["spec"]["template"] == template
+    assert parse(made).spec.template.pod_security_context == {"runAsUser": None}
+
+
 async def test_a_pool_without_scaling_follows_kubectl_scale(
     server: ApiServer, kube: Kube, namespace: str
 ) -> None:

@@ -35,11 +35,16 @@ async def echo(request: Incoming) -> None:
 
 @asynccontextmanager
 async def serving_http(
-    handler: Handler, *, turned_away: Callable[[], object] = lambda: None, **limits: Any
+    handler: Handler,
+    *,
+    turned_away: Callable[[], object] = lambda: None,
+    host: str = "127.0.0.1",
+    share_port: bool = False,
+    **limits: Any,
 ) -> AsyncIterator[tuple[Server, int]]:
     wanted = Current(ClientLimits(**limits))
     server = Server(handler, wanted, sweep_s=SWEEP_S, turned_away=turned_away)
-    port = await server.listen("127.0.0.1", 0)
+    port = await server.listen(host, 0, share_port=share_port)
     try:
         yield server, port
     finally:

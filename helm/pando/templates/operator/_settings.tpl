@@ -1,7 +1,7 @@
 {{/* The operator's settings file. */}}
 {{- define "pando.operatorSettings" -}}
 {{- $settings := dict
-    "host" "0.0.0.0"
+    "host" "::"
     "port" 8080
     "lease_namespace" .Release.Namespace
     "lease_name" (printf "%s-operator" (include "pando.fullname" .))

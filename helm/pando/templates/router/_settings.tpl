@@ -1,6 +1,6 @@
 {{/* The router's settings file. */}}
 {{- define "pando.routerSettings" -}}
-{{- $settings := dict "host" "0.0.0.0" "port" 8000 -}}
+{{- $settings := dict "host" "::" "port" 8000 -}}
 {{- /* Routers are ready and let requests wait before the first worker exists. */ -}}
 {{- $expected := dict -}}
 {{- range $name, $spec := .Values.pools -}}
@@ -12,7 +12,8 @@
 {{- if include "pando.keySecret" . -}}
 {{- $_ := set $settings "api_keys" "/etc/pando/keys" -}}
 {{- end -}}
-{{- toYaml (merge $settings (deepCopy (.Values.router.settings | default dict))) -}}
+{{- $drain := dict "drain_seconds" (include "pando.drainSeconds" . | float64) -}}
+{{- toYaml (merge $settings (deepCopy (.Values.router.settings | default dict)) $drain) -}}
 {{- end -}}
 
 {{/* The settings that need a restart, as text that changes with them. */}}
@@ -24,10 +25,20 @@
 {{- end -}}
 {{- end -}}
 
+{{/* How long a router that ends waits for its streams: as long as a worker of any pool. A pool that sets nothing,
+and one that is not in these values, has the default of spec.scaling.drain.timeoutSeconds. */}}
+{{- define "pando.drainSeconds" -}}
+{{- $longest := 300 -}}
+{{- range $name, $spec := .Values.pools -}}
+{{- $longest = max $longest (dig "scaling" "drain" "timeoutSeconds" 0 $spec) -}}
+{{- end -}}
+{{ $longest }}
+{{- end -}}
+
 {{/* Seconds from SIGTERM until a router is killed: longer than leaving and draining together. */}}
 {{- define "pando.routerGrace" -}}
-{{- $settings := .Values.router.settings | default dict -}}
-{{- add (ceil (dig "leave_seconds" 5 $settings)) (ceil (dig "drain_seconds" 30 $settings)) 15 -}}
+{{- $settings := include "pando.routerSettings" . | fromYaml -}}
+{{- add (ceil (dig "leave_seconds" 5 $settings)) (ceil $settings.drain_seconds) 15 -}}
 {{- end -}}
 
 {{/* Secret with the files of API keys; empty: requests need no key. */}}

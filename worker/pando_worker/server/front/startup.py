@@ -2,7 +2,9 @@
 
 import socket
 from dataclasses import dataclass
+from ipaddress import IPv6Address
 
+from pando_fleet.http.listener import EVERYWHERE, bound_everywhere
 from pando_worker.settings import WorkerSettings
 
 BACKLOG = 2048
@@ -23,12 +25,7 @@ class Address:
 def bind(settings: WorkerSettings) -> Address:
     """Binds the port, or a free one for port 0. Raises CannotStartError if that fails."""
     try:
-        family, kind, protocol, _, where = socket.getaddrinfo(
-            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, protocol)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(where)
+        listener = _bound(settings.host, settings.port)
         listener.listen(BACKLOG)
     except OSError as error:
         raise CannotStartError(
@@ -37,9 +34,33 @@ def bind(settings: WorkerSettings) -> Address:
     port: int = listener.getsockname()[1]
     return Address(
         listener=listener,
-        url=settings.url or f"http://{_reachable(settings.host)}:{port}",
+        url=_bracketed(settings.url) or f"http://{_reachable(settings.host)}:{port}",
         replica=settings.replica or f"{socket.gethostname()}-{port}",
     )
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    if host == EVERYWHERE:
+        return bound_everywhere(port)
+    family, kind, protocol, _, where = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    listener = socket.socket(family, kind, protocol)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(where)
+    return listener
+
+
+def _bracketed(url: str | None) -> str | None:
+    """The URL with brackets around an IPv6 address. Kubernetes gives a pod's address without them,
+    and a variable such as http://$(POD_IP):30000 cannot add them for one family alone."""
+    scheme, separator, rest = (url or "").partition("://")
+    address, _, port = rest.rpartition(":")
+    try:
+        IPv6Address(address)
+    except ValueError:
+        return url
+    return f"{scheme}{separator}[{address}]:{port}"
 
 
 def _reachable(host: str) -> str:
