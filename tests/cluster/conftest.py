@@ -14,7 +14,14 @@ from tests.cluster.kube import Cluster, is_ready, stages, wait_until
 from tests.cluster.load import Counts, LoadPod
 from tests.cluster.release import CHAT_POOL, NAME, SERVED, Release, image, values
 
-ORDER = ("test_install", "test_scaling", "test_failures", "test_upgrade", "test_uninstall")
+ORDER = (
+    "test_install",
+    "test_scaling",
+    "test_adapters",
+    "test_failures",
+    "test_upgrade",
+    "test_uninstall",
+)
 POOL = "chat"
 COUNTS = pytest.StashKey[list[tuple[str, Counts]]]()
 

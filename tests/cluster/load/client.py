@@ -40,6 +40,9 @@ class Load:
     max_tokens: int = 100
     tries: int = 5
     pause_s: float = 0.0  # between a client's streams
+    asks: list[list[str]] = field(
+        default_factory=list
+    )  # model and prompt, in turn, if there are any
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,6 +55,8 @@ class Stream:
     seconds: float = 0.0
     events: int = 0
     replica: str = ""
+    ask: list[str] = field(default_factory=list)  # the one of `asks`
+    text: str = ""  # its answer, if it is one of `asks`
     errors: list[str] = field(default_factory=list)
 
 
@@ -63,6 +68,7 @@ class Clients:
         self._tasks: list[asyncio.Task[None]] = []
         self._streams: deque[Stream] = deque(maxlen=KEPT)
         self._ended = 0
+        self._asked = 0
         self._running: list[Stream] = []
 
     def set(self, load: Load) -> None:
@@ -96,9 +102,14 @@ class Clients:
     async def _run(self, stream: Stream, load: Load) -> None:
         """Fills the stream in."""
         began = time.perf_counter()
+        model, prompt = load.model, ""
+        if load.asks:
+            stream.ask = load.asks[self._asked % len(load.asks)]
+            self._asked += 1
+            model, prompt = stream.ask
         body = {
-            "model": load.model,
-            "messages": [{"role": "user", "content": words(load)}],
+            "model": model,
+            "messages": [{"role": "user", "content": prompt or words(load)}],
             "max_tokens": load.max_tokens,
             "ignore_eos": True,
             "temperature": 0,
@@ -142,6 +153,10 @@ class Clients:
                     stream.errors.append(str(event["error"])[:300])
                     stream.outcome = "cut" if stream.events > 1 else "failed"
                     return
+                if stream.ask:
+                    stream.text += "".join(
+                        choice["delta"].get("content") or "" for choice in event["choices"]
+                    )
             stream.outcome = "cut" if stream.events else "failed"
             stream.errors.append("it ended without [DONE]")
 
