@@ -1,5 +1,5 @@
-"""A pool's adapters are loaded, replaced and removed under load: no request fails, and each answer is
-that of one set of weights from its first token to its last."""
+"""A pool's adapters are replaced and removed under load: no request fails, and each answer is that
+of one set of weights from its first token to its last."""
 
 from collections.abc import Iterator
 

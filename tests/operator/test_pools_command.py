@@ -118,6 +118,27 @@ def test_a_pool_is_seen_with_its_pressure_and_its_last_decisions(
     assert "Ok" not in text
 
 
+def test_adapters_that_a_replica_lacks_are_shown(
+    server: ApiServer, namespace: str, show: Show
+) -> None:
+    adapters = [
+        {
+            "name": "pirate",
+            "source": "x",
+            "ready": 3,
+            "replicas": 4,
+            "state": "Ready 3/4: w2: full",
+        },
+        {"name": "json", "source": "x", "ready": 4, "replicas": 4, "state": "Ready 4/4"},
+        {"name": "old", "source": "x", "removing": True, "state": "Removing, still on 1/4"},
+    ]
+    put(server, namespace, "llama", {}, {"adapters": adapters})
+    said = show()
+    assert "adapter pirate Ready 3/4: w2: full" in said
+    assert "adapter old Removing, still on 1/4" in said
+    assert "json" not in said
+
+
 def test_a_pool_that_nobody_looked_at_yet_is_shown(
     server: ApiServer, namespace: str, show: Show
 ) -> None:

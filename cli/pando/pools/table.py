@@ -19,6 +19,7 @@ _ASSUMED = {
     "Available": "True",
     "Progressing": "False",
     "ScalingActive": "True",
+    "AdaptersReady": "True",
     "ScalingLimited": "False",
     "Stalled": "False",
 }
@@ -88,6 +89,11 @@ def _details(name: Text, pool: Object, now: datetime, decisions: int) -> list[Re
         lines.append(Text.assemble("  ", ("now", "bold"), f" {reason}"))
     if (recommended := status.get("recommended")) is not None:
         lines.append(Text.assemble("  ", ("Auto would choose", "bold"), f" {recommended}"))
+    lines += [
+        Text.assemble("  ", ("adapter", "bold"), f" {adapter['name']} {adapter.get('state', '')}")
+        for adapter in status.get("adapters") or ()
+        if adapter.get("removing") or adapter.get("ready", 0) < adapter.get("replicas", 0)
+    ]
     for shadow in status.get("shadows") or ():
         words = f" {shadow['name']} would choose {shadow['desired']}: {shadow['reason']}"
         lines.append(Text.assemble("  ", ("shadow", "bold"), words))
