@@ -157,11 +157,11 @@ def main(
             lora_ranks=(adapters + 1) * -(-rank // 16) * 16,
         )
     )
-    assert served.adapters is not None and served._lora is not None
+    assert served.adapters is not None and served.lora is not None
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder, str(number)) for number in range(adapters + 1)]
         for number, path in enumerate(paths):
-            write_adapter(path, served._lora.layout, rank, number, getattr(torch, dtype))
+            write_adapter(path, served.lora.layout, rank, number, getattr(torch, dtype))
         load_all(served.adapters, paths[:adapters])
         base, mixed = [-1] * rows, [row % adapters for row in range(rows)]
         ways = {

@@ -11,9 +11,10 @@ from peft import LoraConfig, get_peft_model
 from torch import Tensor
 
 from pando_worker.adapters.info import AdapterInfo
-from pando_worker.batch import AdapterRows, ForwardBatch
+from pando_worker.batch import AdapterRows, ForwardBatch, ModelRunner
+from pando_worker.runner.model_runner import TorchModelRunner
 from tests.worker.model.checkpoints import Reference
-from tests.worker.model.paged import Paged, Row
+from tests.worker.model.paged import Pages, Row
 
 BASE = ""
 EIGHT: dict[str, dict[str, Any]] = {
@@ -91,11 +92,10 @@ class PeftAdapters:
 class Slots:
     """Puts adapters into a runner's slots, as a scheduler does."""
 
-    def __init__(self, paged: Paged) -> None:
-        assert paged.runner.adapters is not None
-        self._loader = paged.runner.adapters
-        pools = paged.runner.pools
-        self._free = np.random.default_rng(0).permutation(pools.adapter_pages).tolist()
+    def __init__(self, runner: TorchModelRunner) -> None:
+        assert runner.adapters is not None
+        self._loader = runner.adapters
+        self._free = np.random.default_rng(0).permutation(runner.pools.adapter_pages).tolist()
         self._pages: dict[int, list[int]] = {}
 
     def load(self, slot: int, path: Path) -> AdapterInfo:
@@ -113,18 +113,13 @@ def with_adapters(batch: ForwardBatch, slots: Sequence[int]) -> ForwardBatch:
     return batch
 
 
-def step(paged: Paged, rows: Sequence[Row], slots: Sequence[int], chunk: int) -> None:
-    """Like `Paged.step`, each row with the adapter in its slot."""
-    batch = paged.pages.batch(rows, [min(chunk, row.pending) for row in rows])
-    launched = paged.runner.launch(with_adapters(batch, slots))
-    launched.sample(None)
-    tokens = launched.result().tokens.tolist()
-    for index, token in zip(batch.sample_rows.tolist(), tokens, strict=True):
-        rows[index].tokens.append(token)
-
-
 def greedy(
-    paged: Paged, prompts: Sequence[list[int]], slots: Sequence[int], count: int, chunk: int
+    runner: ModelRunner,
+    pages: Pages,
+    prompts: Sequence[list[int]],
+    slots: Sequence[int],
+    count: int,
+    chunk: int,
 ) -> list[list[int]]:
     """The best `count` tokens after each prompt. Rows join one at a time, so that most batches mix
     decodes with chunks of prefills."""
@@ -136,6 +131,12 @@ def greedy(
         for index in range(min(len(rows), 1 + number // 2))
         if len(rows[index].tokens) < goals[index]
     ]:
-        step(paged, [rows[i] for i in active], [slots[i] for i in active], chunk)
+        running = [rows[index] for index in active]
+        batch = pages.batch(running, [min(chunk, row.pending) for row in running])
+        launched = runner.launch(with_adapters(batch, [slots[i] for i in active]))
+        launched.sample(None)
+        tokens = launched.result().tokens.tolist()
+        for sample, token in zip(batch.sample_rows.tolist(), tokens, strict=True):
+            running[sample].tokens.append(token)
         number += 1
     return [row.tokens[-count:] for row in rows]

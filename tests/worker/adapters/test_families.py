@@ -34,7 +34,7 @@ def serve(adapters: PeftAdapters, cpu_kernels: str = "off") -> tuple[Paged, list
         cpu_kernels=cpu_kernels,
         **LORA,
     )
-    slots = Slots(paged)
+    slots = Slots(paged.runner)
     where = {BASE: -1} | {name: 7 - index for index, name in enumerate(EIGHT)}
     for name, path in adapters.paths.items():
         slots.load(where[name], path)
@@ -63,4 +63,4 @@ def test_greedy_tokens_equal_those_of_peft_in_any_batch(adapters: PeftAdapters, 
     expected = [
         adapters.greedy(name, tokens, 6) for name, tokens in zip(NAMES, PROMPTS, strict=True)
     ]
-    assert greedy(paged, PROMPTS, slots, 6, chunk) == expected
+    assert greedy(paged.runner, paged.pages, PROMPTS, slots, 6, chunk) == expected

@@ -99,7 +99,11 @@ def _load(
     from pando_worker.runner.threaded import ThreadedRunner
 
     model = TorchModelRunner(settings, join(settings, 0, directory))
-    runner: ModelRunner = LeadingRunner(model, followers) if followers else model
+    runner: ModelRunner = model
+    if followers:
+        runner = leading = LeadingRunner(model, followers)
+        if model.adapters is not None:
+            model.adapters.send = leading.send_adapter
     if settings.overlap_schedule and settings.device == "cpu":
         runner = ThreadedRunner(runner)
     runner = AnnouncingRunner(runner, lambda seconds: sender.send(Working(seconds=seconds)))

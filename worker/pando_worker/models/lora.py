@@ -16,6 +16,7 @@ from torch import Tensor
 from pando_worker.adapters.info import RANK_PAGE
 from pando_worker.adapters.layout import Layout, Section
 from pando_worker.batch import Int32
+from pando_worker.tensors.huge_pages import advise_huge_pages
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,11 @@ class Packed:
     def nbytes(self) -> int:
         return self.pages.nbytes
 
+    @property
+    def numbers(self) -> memoryview:
+        """The pages' bytes."""
+        return memoryview(_bytes(self.pages).data)
+
 
 class LoraMemory:
     """Device memory of adapters, and the tokens of the step that runs.
@@ -104,6 +110,8 @@ class LoraMemory:
         self.layout = layout
         self.most_rank = most_rank
         self.pages = torch.empty(pages, layout.page_numbers, dtype=dtype, device=device)
+        if device.type == "cpu":
+            advise_huge_pages(self.pages)
         sections, most = len(layout.sections), -(-most_rank // RANK_PAGE)
         self.slot_pages = torch.zeros(slots, most, dtype=torch.int32, device=device)
         self.ranks = torch.zeros(slots, sections, dtype=torch.int32, device=device)

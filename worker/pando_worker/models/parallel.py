@@ -7,12 +7,15 @@ needs one sum over all ranks.
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from pando_worker.models.errors import UnsupportedModel
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +48,15 @@ class ParallelGroup:
 
     def smallest(self, number: int) -> int:
         """The smallest of the ranks' numbers."""
+        return min(self.gather(number))
+
+    def gather(self, thing: T) -> list[T]:
+        """Every rank's thing, which can be pickled, in the order of the ranks."""
         if self.size == 1:
-            return number
-        numbers: list[int] = [0] * self.size
-        dist.all_gather_object(numbers, number, group=self.process_group)
-        return min(numbers)
+            return [thing]
+        things: list[T] = [thing] * self.size
+        dist.all_gather_object(things, thing, group=self.process_group)
+        return things
 
     def share(self, count: int, what: str) -> range:
         """This rank's share of `count` things, called `what` in errors.

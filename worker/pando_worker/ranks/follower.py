@@ -21,6 +21,7 @@ import zmq
 
 from pando_worker.batch import ForwardBatch
 from pando_worker.models.errors import ModelError
+from pando_worker.ranks.adapter_load import AdapterLoad
 from pando_worker.settings import WorkerSettings
 from pando_worker.stacks import dump_stacks_on_signal
 
@@ -47,13 +48,22 @@ def run_follower(
     try:
         batches.bind(batch_endpoint(directory, rank))
         # Imported late: rank 0 imports this file as well, before it needs torch.
+        from pando_worker.ranks.adapters import ReceivedAdapters
         from pando_worker.ranks.group import join
         from pando_worker.runner.model_runner import TorchModelRunner
 
         runner = TorchModelRunner(settings, join(settings, rank, directory))
+        adapters = None if runner.lora is None else ReceivedAdapters(runner.lora)
         while True:
-            batch: ForwardBatch = pickle.loads(batches.recv())
-            runner.launch(batch).sample(None)
+            first, *numbers = batches.recv_multipart(copy=False)
+            message: ForwardBatch | AdapterLoad = pickle.loads(first.buffer)
+            if isinstance(message, AdapterLoad):
+                assert adapters is not None
+                adapters.receive(message, *numbers)
+                continue
+            if adapters is not None:
+                adapters.before(message)
+            runner.launch(message).sample(None)
     except ModelError as error:
         log.error("rank %d cannot serve this model: %s", rank, error)
     except Exception:

@@ -5,18 +5,23 @@ import multiprocessing
 import os
 import pickle
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import zmq
 
 from pando_worker.batch import ForwardBatch, ModelRunner, Step
 from pando_worker.models.errors import ModelError
+from pando_worker.ranks.adapter_load import AdapterLoad
 from pando_worker.ranks.follower import batch_endpoint, run_follower
 from pando_worker.settings import WorkerSettings
+
+if TYPE_CHECKING:  # torch takes seconds to import, and this process starts other ranks first
+    from pando_worker.models.lora import Packed
 
 log = logging.getLogger("pando.worker.ranks")
 
@@ -31,12 +36,21 @@ class LeadingRunner:
     def __init__(self, runner: ModelRunner, followers: list[zmq.Socket[bytes]]) -> None:
         self._runner = runner
         self._followers = followers
+        self._sending = threading.Lock()  # batches and adapters come from different threads
 
     def launch(self, batch: ForwardBatch) -> Step:
         data = pickle.dumps(batch, protocol=5)
-        for follower in self._followers:
-            follower.send(data)
+        with self._sending:
+            for follower in self._followers:
+                follower.send(data)
         return self._runner.launch(batch)
+
+    def send_adapter(self, slot: int, pages: Sequence[int], shares: "Sequence[Packed]") -> None:
+        """Send each of the other ranks its share of an adapter."""
+        with self._sending:
+            for follower, share in zip(self._followers, shares, strict=True):
+                load = AdapterLoad(slot, tuple(pages), share.ranks, share.scales)
+                follower.send_multipart([pickle.dumps(load), share.numbers], copy=False)
 
 
 @contextmanager

@@ -44,7 +44,8 @@ class TorchModelRunner:
         host_pool: keys and values in host memory
         attention: computes attention, except in steps recorded in `graphs`
         graphs: recorded decode steps; None without any
-        adapters: loads LoRA adapters; None if there are none
+        adapters: on rank 0, loads LoRA adapters; None if there are none
+        lora: this rank's memory of adapters; None if there are none
     """
 
     def __init__(self, settings: WorkerSettings, group: ParallelGroup | None = None) -> None:
@@ -65,12 +66,13 @@ class TorchModelRunner:
         self.kv_pool, self.capacity_tokens = loaded.kv_pool, loaded.capacity_tokens
         self._model, self._device = loaded.model, loaded.device
         self._weight_bytes = loaded.weight_bytes
-        self._lora = loaded.lora
+        self.lora = loaded.lora
         self.adapters: AdapterLoader | None = None
         if loaded.lora is not None:
-            self.adapters = AdapterLoader(
-                loaded.lora, [loaded.lora.layout], host_bytes=settings.lora_host_mib * 2**20
-            )
+            layouts = self._group.gather(loaded.lora.layout)
+            if self._group.rank == 0:
+                host_bytes = settings.lora_host_mib * 2**20
+                self.adapters = AdapterLoader(loaded.lora, layouts, host_bytes=host_bytes)
         self._images = ImageEmbeddings(loaded.tower, self._group) if loaded.tower else None
         self._image_tokens = loaded.image_tokens
         self._whole_image_tokens = loaded.whole_image_tokens
@@ -102,8 +104,8 @@ class TorchModelRunner:
             whole_image_tokens=self._whole_image_tokens,
             window=kv.window,
             window_pages=kv.window_slots // self._page_size,
-            adapter_slots=0 if self._lora is None else len(self._lora.slot_pages),
-            adapter_pages=0 if self._lora is None else len(self._lora.pages),
+            adapter_slots=0 if self.lora is None else len(self.lora.slot_pages),
+            adapter_pages=0 if self.lora is None else len(self.lora.pages),
             host_pages=host.num_pages,
             host_window_pages=host.num_window_pages,
             host_page_bytes=host.page_bytes,
@@ -144,8 +146,8 @@ class TorchModelRunner:
         return self._head(batch, self._run(batch)) if replayed is None else replayed
 
     def _use_adapters(self, batch: ForwardBatch) -> None:
-        if self._lora is not None:
-            self._lora.step = lora_tokens(batch, self._device)
+        if self.lora is not None:
+            self.lora.step = lora_tokens(batch, self._device)
 
     def _replay(self, batch: ForwardBatch) -> Tensor | None:
         """Logits of a batch from a recorded step, like those of any other."""

@@ -17,6 +17,13 @@
 
 constexpr long PAGE = 16;
 
+// Of a vector: half of them hold the sums of a tile.
+#if defined(__AVX512VL__) || defined(__aarch64__)
+constexpr int REGISTERS = 32;
+#else
+constexpr int REGISTERS = 16;
+#endif
+
 // As written by cpu/ops.py: all numbers are 64 bits wide.
 struct LoraSection {
     int64_t a, b;          // places in a page
@@ -83,14 +90,22 @@ inline Vec load_wide_first(const Bfloat* p, long count) {
     return load(wide);
 }
 
-// out[i][j] = dot(x_i, a_j), like `tile`, for matrices of any type.
+template <class T>
+inline void fetch_some(const T* p, long count) {
+    for (long at = 0; at < count; at += 64 / sizeof(T)) __builtin_prefetch(p + at);
+}
+
+// out[i][j] = dot(x_i, a_j), like `tile`, for matrices of any type. The rows a_j stand one after the other;
+// what stands behind them is fetched into the cache if it is wanted next, since the rows are too short for
+// the hardware's prefetcher.
 template <int NR, int MR, class T>
-inline void dots(const T* const* a, const float* const* x, long k, float out[MR][NR]) {
+inline void dots(const T* const* a, const float* const* x, long k, bool fetch, float out[MR][NR]) {
     Vec acc[MR][NR] = {};
     long at = 0;
     for (; at + VL <= k; at += VL) {
         Vec xs[MR];
         for (int i = 0; i < MR; ++i) xs[i] = load(x[i] + at);
+        if (fetch) fetch_some(a[0] + NR * (k + at), NR * VL);
         for (int j = 0; j < NR; ++j) {
             Vec as = load_wide(a[j] + at);
             for (int i = 0; i < MR; ++i) acc[i][j] = multiply_add(xs[i], as, acc[i][j]);
@@ -119,7 +134,7 @@ struct Shrink {
 };
 
 template <int NR, int MR, class T>
-inline void shrink_tile(const Shrink& p, long slot, long section, long i, long rank) {
+inline void shrink_tile(const Shrink& p, long slot, long section, long i, long rank, bool fetch) {
     const LoraSite& site = p.site;
     const T* a[NR];
     const float* x[MR];
@@ -127,7 +142,7 @@ inline void shrink_tile(const Shrink& p, long slot, long section, long i, long r
         a[r] = site.row<T>(slot, rank + r, site.sections[section].a, site.inputs);
     for (int r = 0; r < MR; ++r) x[r] = p.x + p.step.tokens[i + r] * p.x_stride;
     float out[MR][NR], scale = site.scale(slot, section);
-    dots<NR, MR>(a, x, site.inputs, out);
+    dots<NR, MR>(a, x, site.inputs, fetch, out);
     for (int r = 0; r < MR; ++r)
         for (int c = 0; c < NR; ++c)
             p.h[((i + r) * site.count + section) * site.most_rank() + rank + c] = scale * out[r][c];
@@ -135,10 +150,11 @@ inline void shrink_tile(const Shrink& p, long slot, long section, long i, long r
 
 template <int NR, class T>
 inline void shrink_rows(const Shrink& p, long slot, long section, long i, long end, long rank) {
-    constexpr int MR = VL == 16 ? 6 : 3;
-    for (; i + MR <= end; i += MR) shrink_tile<NR, MR, T>(p, slot, section, i, rank);
-    for (; i + 2 <= end; i += 2) shrink_tile<NR, 2, T>(p, slot, section, i, rank);
-    for (; i < end; ++i) shrink_tile<NR, 1, T>(p, slot, section, i, rank);
+    constexpr int MR = REGISTERS / 8;
+    bool fetch = true;  // by the first tile alone
+    for (; i + MR <= end; i += MR, fetch = false) shrink_tile<NR, MR, T>(p, slot, section, i, rank, fetch);
+    for (; i + 2 <= end; i += 2, fetch = false) shrink_tile<NR, 2, T>(p, slot, section, i, rank, fetch);
+    for (; i < end; ++i, fetch = false) shrink_tile<NR, 1, T>(p, slot, section, i, rank, fetch);
 }
 
 constexpr long FOUR = 4;        // ranks of a part of the work
@@ -194,6 +210,7 @@ inline void expand_tile(const Expand& p, long slot, long section, long rank, lon
         const T* b = site.row<T>(slot, first, part.b, part.width) + at;
         for (long j = first; j < std::min(rank, first + PAGE); ++j, b += part.width) {
             Vec bs[NV];
+            fetch_some(b + 2 * NV * VL, NV * VL);
             for (int v = 0; v < NV; ++v) bs[v] = load_wide(b + v * VL);
             for (int r = 0; r < MR; ++r)
                 for (int v = 0; v < NV; ++v)
@@ -225,7 +242,7 @@ inline void expand_column(const Expand& p, long slot, long section, long rank, l
 // Adds to some columns of y.
 template <class T>
 inline void expand(const Expand& p, Range columns) {
-    constexpr int NV = VL == 16 ? 4 : 2;
+    constexpr int NV = REGISTERS / 8;
     p.step.runs(RUN_TOKENS, [&](long slot, long i, long end) {
         for (long s = 0; s < p.site.count; ++s) {
             const LoraSection& part = p.site.sections[s];

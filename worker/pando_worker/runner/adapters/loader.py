@@ -13,15 +13,15 @@ from pando_worker.adapters.layout import Layout
 from pando_worker.adapters.reading import Adapter, read_adapter
 from pando_worker.models.errors import ModelError
 from pando_worker.models.loading.hub import resolve_adapter
-from pando_worker.models.lora import LoraMemory, Packed
+from pando_worker.models.lora import LoraMemory
 from pando_worker.models.text_part import text_tensors
 from pando_worker.runner.adapters.host_cache import HostCache, Shares
 from pando_worker.runner.adapters.packing import num_pages, pack
 
 _NICE = 5  # added to the threads' niceness: steps come first, and loads still get on
 
-Send = Callable[[int, Sequence[int], Packed], None]
-"""Gives a rank its share of an adapter for a slot and pages."""
+Send = Callable[[int, Sequence[int], Shares], None]
+"""Gives each of the other ranks its share of an adapter for a slot and pages."""
 
 
 class AdapterLoader:
@@ -31,7 +31,9 @@ class AdapterLoader:
         layouts: of all ranks
         memory: this rank's, the first
         host_bytes: of adapters in host memory
-        send: one for each other rank, in their order
+
+    Attributes:
+        send: to be set where there are other ranks
     """
 
     def __init__(
@@ -40,9 +42,9 @@ class AdapterLoader:
         layouts: Sequence[Layout],
         *,
         host_bytes: int,
-        send: Sequence[Send] = (),
     ) -> None:
-        self._memory, self._layouts, self._send = memory, layouts, send
+        self._memory, self._layouts = memory, layouts
+        self.send: Send | None = None
         self._host = HostCache(host_bytes)
         self._names = {section.name for section in layouts[0]}
         # A check may download for minutes; loads must not wait for it.
@@ -92,8 +94,9 @@ class AdapterLoader:
     def _load(self, slot: int, pages: Sequence[int], info: AdapterInfo) -> None:
         assert len(pages) == info.pages
         mine, *others = self._shares(info)
-        for send, share in zip(self._send, others, strict=True):
-            send(slot, pages, share)
+        if others:
+            assert self.send is not None
+            self.send(slot, pages, others)
         self._memory.put(slot, pages, mine)
 
     def _shares(self, info: AdapterInfo) -> Shares:

@@ -4,10 +4,12 @@ import logging
 from typing import TYPE_CHECKING
 
 import torch
+from torch import nn
 
 from pando_worker.adapters.info import RANK_PAGE
 from pando_worker.models.errors import UnsupportedModel
 from pando_worker.models.layers.causal_lm import CausalLM
+from pando_worker.models.loading.quantize import is_quantized
 from pando_worker.models.lora import LoraMemory, lora_bytes
 from pando_worker.runner.adapters.sites import attach, layout_of
 from pando_worker.settings import WorkerSettings
@@ -31,10 +33,10 @@ def adapter_bytes(
         return 0
     if not isinstance(model, CausalLM):
         raise UnsupportedModel(
-            "this model runs through transformers, and adapters are for pando's own families only;"
-            " leave out lora_modules and max_loras"
+            "this model runs through transformers, and adapters are for models of pando's own"
+            " families only; leave out lora_modules and max_loras"
         )
-    return lora_bytes(layout_of(model), settings.adapter_pages, dtype)
+    return lora_bytes(layout_of(model), settings.adapter_pages, _dtype(model, dtype))
 
 
 def make_memory(
@@ -51,7 +53,7 @@ def make_memory(
         slots=settings.adapter_slots,
         pages=settings.adapter_pages,
         most_rank=settings.max_lora_rank,
-        dtype=dtype,
+        dtype=_dtype(model, dtype),
         device=device,
     )
     attach(model, memory)
@@ -62,3 +64,9 @@ def make_memory(
         memory.pages.nbytes / 2**20,
     )
     return memory
+
+
+def _dtype(model: nn.Module, dtype: torch.dtype) -> torch.dtype:
+    """bfloat16 beside weights of integers, which are far less exact: a decode step with adapters
+    mostly waits for their numbers."""
+    return torch.bfloat16 if is_quantized(model) else dtype

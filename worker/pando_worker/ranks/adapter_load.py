@@ -1,0 +1,14 @@
+"""What rank 0 sends to another rank beside batches."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterLoad:
+    """Rank 0's order to put an adapter into a slot. The numbers of this rank's share, a page after
+    the other, are the message's second part."""
+
+    slot: int
+    pages: tuple[int, ...]
+    ranks: tuple[int, ...]  # of each section
+    scales: tuple[float, ...]
