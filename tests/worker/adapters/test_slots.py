@@ -1,0 +1,152 @@
+"""What slots hold over time, and where adapters are when no slot holds them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from pando_worker.adapters.errors import AdapterError
+from pando_worker.adapters.peft_config import FILE
+from pando_worker.adapters.reading import WEIGHTS
+from pando_worker.runner.cpu.cpu_tape import DecodeTapes
+from tests.worker.adapters.peft_adapters import (
+    BASE,
+    EIGHT,
+    PeftAdapters,
+    Slots,
+    greedy,
+    with_adapters,
+)
+from tests.worker.model.checkpoints import prompt
+from tests.worker.model.conftest import References
+from tests.worker.model.paged import Paged, Pages, Row
+
+NAMES = [BASE, *EIGHT]
+PROMPTS = [prompt(4 + index % 5, seed=index) for index in range(6)]
+SETTINGS: dict[str, Any] = {"max_loras": 4, "lora_ranks": 10 * 16}
+
+
+@pytest.fixture(scope="module")
+def adapters(reference_of: References, tmp_path_factory: pytest.TempPathFactory) -> PeftAdapters:
+    return PeftAdapters(reference_of("llama"), tmp_path_factory.mktemp("adapters"), EIGHT)
+
+
+def test_recorded_steps_follow_slots_that_change(adapters: PeftAdapters) -> None:
+    """Each round loads other adapters, or none, and mixes the rows otherwise; the number of rows
+    stays the same, so that all rounds play the same tapes."""
+    paged = Paged(adapters.base.path, cpu_kernels="on", **SETTINGS)
+    slots, random = Slots(paged.runner), np.random.default_rng(0)
+    for _ in range(5):
+        held = random.permutation(list(EIGHT))[:4].tolist()
+        for slot, name in enumerate(held):
+            slots.load(slot, adapters.paths[name])
+        chosen = random.integers(-1, 4, len(PROMPTS)).tolist()
+        pages = Pages(paged.runner.capacity_tokens // 4, 4)
+        assert greedy(paged.runner, pages, PROMPTS, chosen, 8, 9) == [
+            adapters.greedy(BASE if slot < 0 else held[slot], tokens, 8)
+            for slot, tokens in zip(chosen, PROMPTS, strict=True)
+        ]
+    assert isinstance(paged.runner.graphs, DecodeTapes)
+    kinds = paged.runner.graphs._tapes
+    assert {kind.with_adapters for kind in kinds} == {True, False}
+
+
+@pytest.mark.parametrize("cpu_kernels", ["off", "on"])
+def test_a_step_of_the_base_alone_is_that_of_a_model_without_adapters(
+    adapters: PeftAdapters, cpu_kernels: str
+) -> None:
+    with_slots = Paged(adapters.base.path, cpu_kernels=cpu_kernels, **SETTINGS)
+    without = Paged(adapters.base.path, cpu_kernels=cpu_kernels)
+    Slots(with_slots.runner).load(0, adapters.paths["rank 8"])
+    mine, theirs = ([Row(list(tokens)) for tokens in PROMPTS] for _ in range(2))
+    for _ in range(4):
+        logits = with_slots.logits(mine)
+        assert torch.equal(logits, without.logits(theirs))
+        for row, other, token in zip(mine, theirs, logits.argmax(-1).tolist(), strict=True):
+            row.tokens.append(token)
+            other.tokens.append(token)
+
+
+@pytest.mark.parametrize("name", ["rank 8", "rank 40, rslora", "patterns"])
+def test_an_adapter_computes_what_merged_weights_do(
+    adapters: PeftAdapters, name: str, tmp_path: Path
+) -> None:
+    adapters.merged(name).save_pretrained(tmp_path)
+    merged, paged = Paged(tmp_path), Paged(adapters.base.path, **SETTINGS)
+    Slots(paged.runner).load(2, adapters.paths[name])
+    rows, others = ([Row(prompt(40, seed=seed)) for seed in range(3)] for _ in range(2))
+    batch = paged.pages.batch(rows, [row.pending for row in rows])
+    logits = paged.runner.logits(with_adapters(batch, [2, 2, 2]))
+    torch.testing.assert_close(logits, merged.logits(others), atol=3e-4, rtol=3e-4)
+
+
+def test_adapters_of_a_quantized_base_are_added_in_float(adapters: PeftAdapters) -> None:
+    """The error stays that of the base's integers, much less than what the adapter changes."""
+    paged = Paged(adapters.base.path, quantization="int8", **SETTINGS)
+    assert paged.runner.lora is not None and paged.runner.lora.dtype == torch.bfloat16
+    Slots(paged.runner).load(1, adapters.paths["rank 16"])
+    rows = [Row(prompt(30)), Row(prompt(30))]
+    batch = paged.pages.batch(rows, [30, 30])
+    base, adapted = paged.runner.logits(with_adapters(batch, [-1, 1]))
+    true_base = adapters.base.logits(rows[0].tokens)
+    true_adapted = adapters.all_logits("rank 16", rows[0].tokens)[-1]
+    error = (adapted - true_adapted).norm()
+    assert error < 2 * (base - true_base).norm()
+    assert error < 0.2 * (true_base - true_adapted).norm()
+
+
+def test_host_memory_is_bounded_and_a_dropped_adapter_is_read_again(
+    adapters: PeftAdapters, tmp_path: Path
+) -> None:
+    paged = Paged(adapters.base.path, lora_host_mib=1, **SETTINGS)
+    loader = paged.runner.adapters
+    assert loader is not None
+    loader._host.most_bytes = 200_000  # of which an adapter of rank 16 takes a third
+    names = ["rank 1", "rank 8", "rank 16", "attention", "a layer"]
+    infos = [loader.check(str(adapters.paths[name])).result() for name in names]
+    assert len({info.identity for info in infos}) == len(names)
+    assert sum(i.num_bytes for i in infos if i.identity in loader.in_host_memory) <= 200_000
+    assert infos[0].identity not in loader.in_host_memory, "the one unused for longest"
+    loader.load(0, [3], infos[0]).result()
+    assert infos[0].identity in loader.in_host_memory
+    rows = [Row(list(tokens)) for tokens in PROMPTS]
+    batch = paged.pages.batch(rows, [row.pending for row in rows])
+    logits = paged.runner.logits(with_adapters(batch, [0] * len(rows)))
+    expected = [adapters.all_logits("rank 1", row.tokens)[-1] for row in rows]
+    torch.testing.assert_close(logits, torch.stack(expected), atol=3e-4, rtol=3e-4)
+    loader.forget(infos[0].identity)
+    assert infos[0].identity not in loader.in_host_memory
+
+
+def test_an_identity_is_that_of_weights_and_scales(adapters: PeftAdapters, tmp_path: Path) -> None:
+    loader = Paged(adapters.base.path, **SETTINGS).runner.adapters
+    assert loader is not None
+
+    def copy(name: str, **fields: Any) -> Path:
+        directory = tmp_path / name
+        directory.mkdir()
+        source = adapters.paths["rank 8"]
+        config = json.loads((source / FILE).read_text()) | fields
+        (directory / FILE).write_text(json.dumps(config))
+        (directory / WEIGHTS).write_bytes((source / WEIGHTS).read_bytes())
+        return directory
+
+    def identity(directory: Path) -> bytes:
+        assert loader is not None
+        return loader.check(str(directory)).result().identity
+
+    first = copy("first")
+    info = loader.check(str(first)).result()
+    assert info.identity == identity(copy("second", lora_dropout=0.5))
+    assert info.identity != identity(copy("scaled", lora_alpha=17))
+    tensors = load_file(first / WEIGHTS)
+    next(iter(tensors.values()))[0, 0] += 1
+    save_file(tensors, first / WEIGHTS)
+    loader.forget(info.identity)
+    with pytest.raises(AdapterError, match="has other weights now than when it was checked"):
+        loader.load(0, [0], info).result()
+    assert identity(first) != info.identity
