@@ -5,6 +5,8 @@ Qwen 3's reasoning.
 """
 
 import json
+import shutil
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -12,7 +14,7 @@ import openai
 import pytest
 
 from pando_worker.server.text.tokenizer import Tokenizer
-from tests.worker.server.process.worker_process import MODEL, MODEL_NAME
+from tests.worker.server.process.worker_process import MODEL, MODEL_NAME, WorkerProcess
 from tests.worker.server.stand_in import Trick
 
 TOKENIZER = Tokenizer(MODEL)
@@ -164,6 +166,23 @@ async def test_tools_are_refused_where_nobody_knows_how_the_model_calls_them(
     with pytest.raises(openai.BadRequestError, match="tool_call_parser") as refusal:
         await client.chat.completions.create(**asking("hi", tools=TOOLS))
     assert refusal.value.param == "tools"
+
+
+@pytest.mark.e2e
+async def test_tools_are_refused_where_the_template_shows_none_and_the_log_says_so(
+    tmp_path: Path,
+) -> None:
+    plain = tmp_path / "plain"
+    shutil.copytree(MODEL, plain)
+    template = plain / "chat_template.jinja"
+    template.write_text(template.read_text().replace("tools", "nothing"))
+    with WorkerProcess.start(model=str(plain), tool_call_parser="hermes") as worker:
+        assert "shows no tools to the model" in worker.log
+        async with worker.client() as client:
+            with pytest.raises(openai.BadRequestError, match="template shows none") as refused:
+                asked = {**asking("hi", tools=TOOLS), "model": "plain"}
+                await client.chat.completions.create(**asked)
+        assert refused.value.param == "tools"
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """All tool and reasoning formats by name, and which of them a chat template uses."""
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
@@ -27,6 +28,11 @@ def tool_format(name: str, template: str | None) -> ToolFormat | None:
     """The format for the setting `tool_call_parser`: a format's name, "none", or "auto" for the one
     that the model's chat template shows; None if it shows several."""
     return _chosen(TOOL_FORMATS, name, template)
+
+
+def shows_tools(template: str | None) -> bool:
+    """Whether a chat template puts the request's tools into the prompt."""
+    return re.search(r"\btools\b", template or "") is not None
 
 
 def reasoning_format(name: str, template: str | None) -> ReasoningFormat | None:

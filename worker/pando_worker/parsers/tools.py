@@ -41,7 +41,7 @@ def read_tool_use(
     """Read a chat request's raw fields. Raises ApiError 400 with the field's name as `param`."""
     offered = _read_tools(tools)
     if not isinstance(parallel_tool_calls, bool | None):
-        raise bad_request("parallel_tool_calls must be a boolean", "parallel_tool_calls")
+        raise bad_request("parallel_tool_calls must be true or false", "parallel_tool_calls")
     parallel = parallel_tool_calls is not False
     if not offered:
         if tool_choice not in (None, "none", "auto"):
@@ -75,7 +75,7 @@ def _read_tools(tools: object) -> tuple[Tool, ...]:
     if not isinstance(tools, Sequence) or isinstance(tools, str):
         raise bad_request("tools must be a list", "tools")
     if len(tools) > MAX_TOOLS:
-        raise bad_request(f"there are {len(tools)} tools; at most {MAX_TOOLS} are allowed", "tools")
+        raise bad_request(f"tools must have at most {MAX_TOOLS} items, not {len(tools)}", "tools")
     read = tuple(_read_tool(tool, f"tools[{i}]") for i, tool in enumerate(tools))
     if len({tool.name for tool in read}) < len(read):
         raise bad_request("two tools have the same name", "tools")
@@ -88,20 +88,26 @@ def _read_tool(tool: object, param: str) -> Tool:
             pass
         case {"type": str(kind)} if kind != "function":
             raise bad_request(
-                f"tools of type {kind[:64]!r} are not supported; use functions", param
+                f"{param}.type must be 'function', not {kind[:64]!r}", f"{param}.type"
             )
         case _:
-            raise bad_request("must be {type: 'function', function: {name: ..., ...}}", param)
+            wanted = "{type: 'function', function: {name: ..., ...}}"
+            raise bad_request(f"{param} must be {wanted}", param)
     if not _NAME.fullmatch(name):
         raise bad_request(
-            f"the function's name {name[:80]!r} must be 1 to 64 letters, digits, _ or -", param
+            f"{param}.function.name must be 1 to 64 letters, digits, _ or -, not {name[:80]!r}",
+            f"{param}.function.name",
         )
     parameters = rest.get("parameters")
     if parameters is None:
         parameters = {"type": "object", "properties": {}}
     if not isinstance(parameters, dict):
-        raise bad_request("the function's parameters must be a JSON schema object", param)
+        raise bad_request(
+            f"{param}.function.parameters must be a JSON schema", f"{param}.function.parameters"
+        )
     strict = rest.get("strict")
     if not isinstance(strict, bool | None):
-        raise bad_request("the function's strict must be a boolean", param)
+        raise bad_request(
+            f"{param}.function.strict must be true or false", f"{param}.function.strict"
+        )
     return Tool(name, parameters, strict is True)

@@ -60,8 +60,9 @@ async def _api_error(_: Request, error: ApiError) -> Response:
     return error_response(error)
 
 
-async def _invalid_request(_: Request, error: RequestValidationError) -> Response:
-    return error_response(validation_error(error))
+async def _invalid_request(request: Request, error: RequestValidationError) -> Response:
+    field = getattr(request.scope.get("route"), "body_field", None)
+    return error_response(validation_error(error, field and field.field_info.annotation))
 
 
 async def _nested_too_deep(_: Request, error: RecursionError) -> Response:

@@ -22,7 +22,7 @@ from pando_worker.server.generation import Job, generate
 from pando_worker.server.images import ChatPrompt, Sight, refuse_images
 from pando_worker.server.metrics import Metrics
 from pando_worker.server.pooling import NoEmbeddings
-from pando_worker.server.protocol.chat import ChatMessage, ChatRequest, messages_of
+from pando_worker.server.protocol.chat import ChatMessage, ChatRequest, check_roles, messages_of
 from pando_worker.server.text.long_texts import Room
 from pando_worker.server.text.prompt_meter import PromptMeter
 from pando_worker.server.text.tokenizer import Prompt, Tokenizer
@@ -152,6 +152,7 @@ class Service:
         """
         if self.sight is None:
             refuse_images(messages, self.model.name)
+        check_roles(messages, self.model.tokenizer.chat_template or "")
         rendered = messages_of(messages, as_parts=self.sight is not None)
         if self.sight is not None:
             template["edit"] = self.sight.place.surrounded

@@ -95,8 +95,8 @@ def test_a_request_that_asks_for_nothing_has_no_grammar(fields: dict[str, Any]) 
         ({"ebnf": "root = x"}, "ebnf", "line 1"),
         ({"json_schema": "{"}, "json_schema", "not JSON"),
         ({"json_schema": "[" * 100_000}, "json_schema", "not JSON"),
-        ({"json_schema": "[]"}, "json_schema", "schema object"),
-        ({"guided_json": {"type": "text"}}, "guided_json", "Invalid type"),
+        ({"json_schema": "[]"}, "json_schema", "must be a JSON schema"),
+        ({"guided_json": {"type": "text"}}, "guided_json", "invalid type"),
         ({"guided_choice": []}, "guided_choice", "at least one"),
         ({"guided_choice": ["a"] * 1025}, "guided_choice", "at most 1024"),
         ({"structured_outputs": {}}, "structured_outputs", "must have one of"),
@@ -104,11 +104,15 @@ def test_a_request_that_asks_for_nothing_has_no_grammar(fields: dict[str, Any]) 
         ({"structured_outputs": {"structural_tag": "x"}}, "structured_outputs", "one of"),
         ({"structured_outputs": {"regex": "("}}, "structured_outputs", "unclosed"),
         ({"response_format": {"type": "xml"}}, "response_format.type", "json_schema"),
-        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema", "needs"),
+        (
+            {"response_format": {"type": "json_schema"}},
+            "response_format.json_schema",
+            "must be {name",
+        ),
         (
             {"response_format": schema_format({"not": {"type": "null"}}, strict=True)},
             "response_format",
-            "Unimplemented keys",
+            "unimplemented keys",
         ),
         ({"regex": "a", "ebnf": 'root ::= "b"'}, "ebnf", "regex and ebnf"),
     ],
@@ -285,13 +289,22 @@ def test_a_required_call_needs_a_model_that_has_a_format() -> None:
         grammar_of(tool_use=read_tool_use(TOOLS, "required"), tool_format=None)
 
 
+def test_a_broken_regex_is_said_without_places_in_what_became_of_it() -> None:
+    with pytest.raises(ApiError) as refused:
+        grammar_of(regex="(a")
+    assert refused.value.message == 'regex cannot be used: invalid regex "(a": unclosed group'
+
+
 @pytest.mark.parametrize(
     ("read", "param"),
     [
         (lambda: read_tool_use("x"), "tools"),
-        (lambda: read_tool_use([{"type": "web_search"}]), "tools[0]"),
-        (lambda: read_tool_use([function("a"), function("no spaces")]), "tools[1]"),
-        (lambda: read_tool_use([function("a", parameters=[])]), "tools[0]"),
+        (lambda: read_tool_use([{"type": "web_search"}]), "tools[0].type"),
+        (lambda: read_tool_use([function("a"), function("no spaces")]), "tools[1].function.name"),
+        (
+            lambda: read_tool_use([function("a", parameters=[])]),
+            "tools[0].function.parameters",
+        ),
         (lambda: read_tool_use([function("a"), function("a")]), "tools"),
         (lambda: read_tool_use([function("a")] * 129), "tools"),
         (lambda: read_tool_use([function("a")], "any"), "tool_choice"),
@@ -306,6 +319,7 @@ def test_wrong_tools_are_refused_with_their_fields_name(
     with pytest.raises(ApiError) as refused:
         read()
     assert (refused.value.status, refused.value.param) == (400, param)
+    assert refused.value.message.startswith(param) or "same name" in refused.value.message
 
 
 # Reasoning

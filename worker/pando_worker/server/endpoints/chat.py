@@ -9,7 +9,7 @@ from pando_worker.messages import LogprobsWanted
 from pando_worker.parsers.formats import ToolFormat
 from pando_worker.parsers.output import OutputParser
 from pando_worker.parsers.reasoning import TAIL_TOKENS, ReasoningFormat, Start
-from pando_worker.parsers.registry import TOOL_FORMATS
+from pando_worker.parsers.registry import TOOL_FORMATS, shows_tools
 from pando_worker.parsers.tools import ToolUse, read_tool_use
 from pando_worker.server.answers.answer import Answer
 from pando_worker.server.answers.chat_form import ChatForm
@@ -103,6 +103,12 @@ def _reading(
     """Raises ApiError 400 if tools may be called but the model's format is unknown, and if an
     answer is `continued` although the prompt opens the reasoning before it."""
     model = service.model
+    if tool_use is not None and not shows_tools(model.tokenizer.chat_template):
+        raise bad_request(
+            f"tools cannot be used with {model.name!r}: its chat template shows none to the model",
+            "tools",
+            "unsupported_parameter",
+        )
     if tool_use is not None and model.tool_format is None:
         raise bad_request(
             f"the tool call format of {model.name!r} is unknown: its chat template shows none of"

@@ -6,6 +6,7 @@ anything runs.
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -23,6 +24,7 @@ from pando_worker.server.jobs.gbnf import gbnf_to_lark
 
 MAX_CHOICES = 1024
 _MAX_MESSAGE_CHARS = 500
+_INNER = re.compile(r"^at 1\(\d+\): | \(in regex\)")
 _THREADS = 2
 
 Grammar = dict[str, Any]
@@ -104,14 +106,14 @@ def _response_format(value: object, param: str) -> Grammar | None:
             return {"json_schema": {"type": "object"}}
         case {"type": "json_schema", "json_schema": {"schema": dict(schema), **rest}}:
             if not isinstance(rest.get("name"), str):
-                raise bad_request("json_schema needs a name", f"{param}.json_schema.name")
+                raise _wrong(f"{param}.json_schema.name", "is required")
             if not isinstance(strict := rest.get("strict"), bool | None):
-                raise bad_request("strict must be a boolean", f"{param}.json_schema.strict")
+                raise _wrong(f"{param}.json_schema.strict", "must be true or false")
             return {"json_schema": schema if strict else _lenient(schema)}
         case {"type": "json_schema"}:
-            raise bad_request("needs json_schema: {name, schema: {...}}", f"{param}.json_schema")
+            raise _wrong(f"{param}.json_schema", "must be {name, schema: {...}}")
         case _:
-            raise bad_request("type must be text, json_object or json_schema", f"{param}.type")
+            raise _wrong(f"{param}.type", "must be text, json_object or json_schema")
 
 
 def _structured_outputs(value: object, param: str) -> Grammar:
@@ -123,10 +125,10 @@ def _structured_outputs(value: object, param: str) -> Grammar:
         "json_object": _json_object,
     }
     if not isinstance(value, dict):
-        raise bad_request("must be an object", param)
+        raise _wrong(param, "must be an object")
     given = [name for name, asked in value.items() if asked is not None and asked is not False]
     if len(given) != 1 or given[0] not in readers:
-        raise bad_request(f"must have one of {', '.join(readers)} and nothing else", param)
+        raise _wrong(param, f"must have one of {', '.join(readers)} and nothing else")
     return readers[given[0]](value[given[0]], f"{param}.{given[0]}")
 
 
@@ -136,15 +138,15 @@ def _json(value: object, param: str) -> Grammar:
         try:
             value = json.loads(_bounded(value, param))
         except (ValueError, RecursionError) as error:
-            raise bad_request(f"is not JSON: {error}", param) from error
+            raise _wrong(param, f"is not JSON: {error}") from error
     if not isinstance(value, dict):
-        raise bad_request("must be a JSON schema object, or its JSON text", param)
+        raise _wrong(param, "must be a JSON schema as an object or as JSON text")
     return {"json_schema": value}
 
 
 def _json_object(value: object, param: str) -> Grammar:
     if value is not True:
-        raise bad_request("must be true", param)
+        raise _wrong(param, "must be true")
     return {"json_schema": {"type": "object"}}
 
 
@@ -157,9 +159,9 @@ def _regex(value: object, param: str) -> Grammar:
 
 def _choice(value: object, param: str) -> Grammar:
     if not isinstance(value, list) or not value or not all(isinstance(one, str) for one in value):
-        raise bad_request("must be a list of strings, at least one", param)
+        raise _wrong(param, "must be a list of strings, at least one")
     if len(value) > MAX_CHOICES:
-        raise bad_request(f"has {len(value)} choices; at most {MAX_CHOICES} are allowed", param)
+        raise _wrong(param, f"has {len(value)} choices; at most {MAX_CHOICES} are allowed")
     # One terminal instead of a rule, since alternatives in a terminal cost the parser nothing.
     choices = " | ".join(map(lark.literal, value))
     return {"lark_grammar": f"start: CHOICE\nCHOICE: {choices}"}
@@ -171,7 +173,7 @@ def _context_free(value: object, param: str) -> Grammar:
     try:
         return {"lark_grammar": gbnf_to_lark(text)}
     except ValueError as error:
-        raise bad_request(_shortened(str(error)), param) from error
+        raise _wrong(param, f"cannot be used: {_shortened(str(error))}") from error
 
 
 def _with_calls(
@@ -241,7 +243,7 @@ def _checked(grammars: list[Grammar], param: str) -> str:
         raise _too_long(len(text), param)
     validation = _threads().submit(LLMatcher.validate_grammar, text, limits=LIMITS)
     if problem := validation.result():
-        raise bad_request(_shortened(problem), param)
+        raise _wrong(param, f"cannot be used: {_shortened(problem)}")
     return text
 
 
@@ -252,21 +254,27 @@ def _threads() -> ThreadPoolExecutor:
 
 def _bounded(value: object, param: str) -> str:
     if not isinstance(value, str) or not value:
-        raise bad_request("must be a non-empty string", param)
+        raise _wrong(param, "must be a non-empty string")
     if len(value) > MAX_GRAMMAR_CHARS:
         raise _too_long(len(value), param)
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise bad_request(f"is not valid Unicode: {error.reason}", param) from error
+        raise _wrong(param, f"is not valid Unicode: {error.reason}") from error
     return value
 
 
 def _too_long(length: int, param: str) -> ApiError:
-    return bad_request(f"has {length} characters; at most {MAX_GRAMMAR_CHARS} are allowed", param)
+    return _wrong(param, f"has {length} characters; at most {MAX_GRAMMAR_CHARS} are allowed")
+
+
+def _wrong(param: str, problem: str) -> ApiError:
+    return bad_request(f"{param} {problem}", param)
 
 
 def _shortened(message: str) -> str:
-    """The compiler's message without the grammar's text, which it repeats."""
+    """The compiler's message without the grammar's text, which it repeats, and without the place
+    in the grammar that a regex became."""
     lines = [line for line in message.splitlines() if not line.startswith("   ")]
-    return " ".join(lines)[:_MAX_MESSAGE_CHARS]
+    text = _INNER.sub("", " ".join(lines)).replace("regex parse error: error: ", "")
+    return f"{text[:1].lower()}{text[1:]}"[:_MAX_MESSAGE_CHARS]

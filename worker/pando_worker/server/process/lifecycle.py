@@ -22,7 +22,12 @@ from pando_fleet.traces import Tracing
 from pando_worker.models.config import ModelConfig
 from pando_worker.models.generation_config import SAMPLING, read_generation_config
 from pando_worker.models.sight import blindness
-from pando_worker.parsers.registry import reasoning_format, tool_format
+from pando_worker.parsers.registry import (
+    TOOL_FORMATS,
+    reasoning_format,
+    shows_tools,
+    tool_format,
+)
 from pando_worker.server.adapters import NamedAdapters
 from pando_worker.server.app import make_app
 from pando_worker.server.engine_client import EngineClient
@@ -77,6 +82,12 @@ def serve(
         tool_format=tool_format(settings.tool_call_parser, tokenizer.chat_template),
         reasoning_format=reasoning_format(settings.reasoning_parser, tokenizer.chat_template),
     )
+    if settings.tool_call_parser in TOOL_FORMATS and not shows_tools(tokenizer.chat_template):
+        log.warning(
+            "tool_call_parser is %r, but the model's chat template shows no tools to the model:"
+            " requests with tools are refused",
+            settings.tool_call_parser,
+        )
     sight = _sight(settings, config, model.name)
     try:
         return uvloop.run(_serve(settings, model, sight, address, scheduler))

@@ -1,5 +1,6 @@
 """Conversations and POST /v1/chat/completions."""
 
+import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
@@ -12,6 +13,11 @@ from pando_worker.server.protocol.openai import OpenAIFields, TopLogprobs
 from pando_worker.server.protocol.sampling import UNSUPPORTED_SAMPLING
 
 _CONTINUED = "continue_final_message"
+
+
+ROLES = ("system", "developer", "user", "assistant", "tool")
+CALL_ID = "tool_call_id"
+_QUOTED = "[\"']{}[\"']"
 
 
 class TextPart(BaseModel):
@@ -107,12 +113,36 @@ def messages_of(messages: Sequence[ChatMessage], *, as_parts: bool = False) -> l
     """
     rendered = []
     for i, message in enumerate(messages):
+        _check_whole(message, f"messages[{i}]")
         fields = message.model_dump(exclude_unset=True)
         fields["content"] = _parts(message) if as_parts else message.text
         if calls := fields.get("tool_calls"):
             fields["tool_calls"] = _with_objects(calls, f"messages[{i}].tool_calls")
         rendered.append(fields)
     return rendered
+
+
+def _check_whole(message: ChatMessage, param: str) -> None:
+    """An assistant's message may have no content: it may have called tools, or thought."""
+    if message.content is None and message.role != "assistant":
+        raise bad_request(f"{param}.content is required", f"{param}.content")
+    if message.role == "tool" and not isinstance((message.model_extra or {}).get(CALL_ID), str):
+        raise bad_request(
+            f"{param}.{CALL_ID} is required: the id of the call that this message answers",
+            f"{param}.{CALL_ID}",
+        )
+
+
+def check_roles(messages: Sequence[ChatMessage], template: str) -> None:
+    """Raises ApiError 400 for a role that is not OpenAI's and that the template does not name."""
+    for i, message in enumerate(messages):
+        its_own = re.search(_QUOTED.format(re.escape(message.role)), template)
+        if message.role not in ROLES and not its_own:
+            raise bad_request(
+                f"messages[{i}].role must be {', '.join(ROLES[:-1])} or {ROLES[-1]},"
+                f" not {message.role[:40]!r}",
+                f"messages[{i}].role",
+            )
 
 
 def _parts(message: ChatMessage) -> list[dict[str, str]]:
