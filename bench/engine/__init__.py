@@ -5,6 +5,7 @@
     llama_cpp.py     a worker against llama.cpp's server on one GGUF file
     gguf_answers.py  answers of both to the same questions
     perplexity.py    what each way to keep weights costs in quality
+    adapters.py      what LoRA adapters cost, in steps and in loads
     grammar.py       compiling a grammar, a mask, what jumps save
     radix_cache.py   match, insert and evict in a large radix cache
     gpu_engine.py    decodes and prefills against a GPU's limits

@@ -7,6 +7,7 @@ Read in this order:
     rows.py        a line as a row, and rows as requests, whatever the format
     prompts.py     a prompt as tokens, bytes and keys
     images.py      images of prompts
+    adapters.py    gives the requests of a trace adapters, a few of them popular
     lines.py, json_lines.py, tokenizer.py
     unplayed.py    counts the lines that cannot be played
     shape.py       changes a trace: speed, repetition, a part of it
