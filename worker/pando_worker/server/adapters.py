@@ -6,6 +6,7 @@ that uses them has ended. The scheduler knows adapters by the hash of their weig
 """
 
 import asyncio
+import logging
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from typing import Any
 
 from pando_worker.server.engine_client import EngineClient
 from pando_worker.server.errors import ApiError, bad_request
+
+log = logging.getLogger("pando.worker")
 
 MAX_ADAPTERS = 1024
 MAX_NAME = 200
@@ -26,7 +29,7 @@ class NamedAdapter:
     path: str
     identity: bytes
     rank: int
-    is_pinned: bool
+    is_pinned: bool = False
     created: int = field(default_factory=lambda: int(time()))  # Unix time
     requests: int = 0  # that use it
     unused: asyncio.Event = field(default_factory=asyncio.Event)
@@ -158,33 +161,60 @@ class NamedAdapters:
             raise ApiError(409, f"this worker has {MAX_ADAPTERS} adapters; unload one first")
 
     async def _load(self, name: str, path: str, *, is_pinned: bool | None) -> NamedAdapter:
-        found = await self._engine.load_adapter(path)
         before = self._adapters.get(name)
-        if is_pinned is None:
-            is_pinned = before is not None and before.is_pinned
-        adapter = NamedAdapter(
-            name=name, path=path, identity=found.identity, rank=found.rank, is_pinned=is_pinned
-        )
-        if is_pinned:
+        replaces_pin = before is not None and before.is_pinned
+        if before is not None and before.is_pinned:
+            await self._unpin(before)  # its place may be needed
+        try:
+            found = await self._engine.load_adapter(path)
+        except ApiError:
+            if before is not None and replaces_pin:
+                await self._pin(before)
+            raise
+        adapter = NamedAdapter(name=name, path=path, identity=found.identity, rank=found.rank)
+        is_late = False
+        if replaces_pin if is_pinned is None else is_pinned:
             try:
-                await self._engine.pin_adapter(found.identity, is_pinned=True)
+                await self._pin(adapter)
             except ApiError:
-                await self._engine.unload_adapter(found.identity)
-                raise
+                if not replaces_pin:
+                    await self._engine.unload_adapter(found.identity)
+                    raise
+                is_late = True
         before = self._adapters.get(name)  # it may have been unloaded meanwhile
         self._adapters[name] = adapter
         if before is not None:
-            self._in_background(self._forget(before))
+            self._in_background(self._replace(before, adapter if is_late else None))
         self._engine.changed.set()
         return adapter
 
+    async def _replace(self, before: NamedAdapter, pinned: NamedAdapter | None) -> None:
+        """Forget what an adapter has replaced, which leaves the room that it needs to be pinned."""
+        await self._forget(before)
+        if pinned is not None and self._adapters.get(pinned.name) is pinned:
+            try:
+                await self._pin(pinned)
+            except ApiError as error:
+                log.warning("adapter %r is not pinned any more: %s", pinned.name, error.message)
+
     async def _forget(self, adapter: NamedAdapter) -> None:
         """Forget an adapter whose name is gone or has another one, once no request uses it."""
-        shares = (each for each in self if each.identity == adapter.identity)
-        if adapter.is_pinned and not any(each.is_pinned for each in shares):
-            await self._engine.pin_adapter(adapter.identity, is_pinned=False)
+        await self._unpin(adapter)
         await adapter.wait_unused()
         await self._engine.unload_adapter(adapter.identity)
+
+    async def _pin(self, adapter: NamedAdapter) -> None:
+        """Raises ApiError if there is no room."""
+        await self._engine.pin_adapter(adapter.identity, is_pinned=True)
+        adapter.is_pinned = True
+        self._engine.changed.set()
+
+    async def _unpin(self, adapter: NamedAdapter) -> None:
+        """Another name of the same adapter may keep it pinned."""
+        was_pinned, adapter.is_pinned = adapter.is_pinned, False
+        shares = (each for each in self if each.identity == adapter.identity)
+        if was_pinned and not any(each.is_pinned for each in shares):
+            await self._engine.pin_adapter(adapter.identity, is_pinned=False)
 
     async def _to_its_end(self, work: Coroutine[Any, Any, None]) -> None:
         await asyncio.shield(self._in_background(work))

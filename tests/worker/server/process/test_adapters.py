@@ -320,6 +320,33 @@ async def test_pins_leave_a_slot_for_the_others(
     await until(lambda: _is(metric(http, "pando_worker_free_adapter_slots"), 2))
 
 
+async def test_a_pinned_adapter_is_replaced_although_it_has_the_only_slot(
+    adapters: dict[str, TinyAdapter], tmp_path: Path
+) -> None:
+    with WorkerProcess.start(
+        stand_in=False,
+        threads=1,
+        max_loras=1,
+        lora_modules=[f"a={adapters['a'].path}"],
+        pinned_loras=["a"],
+    ) as worker:
+        async with aiohttp.ClientSession(worker.url) as http:
+            assert (await load(http, "b", adapters["b"].path))[0] == 409, "no slot is left"
+            assert (await load(http, "a", tmp_path / "none", load_inplace=True))[0] == 400
+            assert (await load(http, "b", adapters["b"].path))[0] == 409, "it is pinned again"
+            found = (await generate(http, "a"))["output_ids"]
+            assert found == adapters["a"].greedy(PROMPT, COUNT)
+            assert (await load(http, "a", adapters["b"].path, load_inplace=True))[0] == 200
+            found = (await generate(http, "a"))["output_ids"]
+            assert found == adapters["b"].greedy(PROMPT, COUNT)
+
+            async def refuses_others() -> bool:
+                status = (await load(http, "c", adapters["c"].path))[0]
+                return status == 409 or (await unload(http, "c"))[0] != 200
+
+            await until(refuses_others)
+
+
 async def test_a_broken_adapter_ends_the_start_with_one_line(
     adapters: dict[str, TinyAdapter], tmp_path: Path
 ) -> None:
