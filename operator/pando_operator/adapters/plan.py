@@ -75,7 +75,7 @@ def plan(
     """
     view = AdaptersView(replicas, attempts, now)
     known = learned(adapters, known, view)
-    progress = tuple(Progress(one, known[one.name].identity, view) for one in adapters)
+    progress = tuple(Progress.of(one, known[one.name].identity, view) for one in adapters)
     removed = sorted(known.keys() - {one.name for one in adapters})
     return Plan(
         calls=(
@@ -109,7 +109,8 @@ def _loads(progress: Sequence[Progress]) -> Iterator[Load]:
     # Pinned ones first, while there is room for them; then those that a new replica waits for.
     order = sorted(progress, key=lambda one: (not one.adapter.pin, not one.adapter.preload))
     for one in order:
-        yield from _more(one) if one.identity else _first(one)
+        if one.missing():
+            yield from _more(one) if one.identity else _first(one)
 
 
 def _more(one: Progress) -> Iterator[Load]:
@@ -196,4 +197,4 @@ def _waits(replica: HostReplica, progress: Sequence[Progress]) -> bool:
 def _is_worth_a_wait(one: Progress) -> bool:
     """Not for an adapter that fails and that no replica has: the base model must be able to grow.
     But if others have it, the joining replica may be about to replace them."""
-    return any(map(one.is_on, one.replicas)) or not one.failures()
+    return bool(one.on) or not one.failures()

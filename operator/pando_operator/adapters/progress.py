@@ -5,7 +5,7 @@ of a source tells which weights it has; from then on heartbeats show which other
 The status keeps that, for the next operator.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from pando_operator.adapters.calls import (
@@ -48,6 +48,15 @@ class AdaptersView:
             return replica.holds.get(name)
         return Held(last.identity, last.call.pin) if isinstance(last.call, Load) else None
 
+    def has(self, name: str, identity: str) -> Callable[[HostReplica], bool]:
+        """Whether a replica has these weights under this name."""
+
+        def is_there(replica: HostReplica) -> bool:
+            held = self.held(name, replica)
+            return held is not None and held.identity == identity
+
+        return is_there
+
     def may_have(self, name: str, replica: HostReplica) -> bool:
         """Whether the replica has something under this name or may have it soon, since a load goes
         on there even if its answer was lost, or still runs requests of what it had."""
@@ -85,10 +94,9 @@ def learned(
     for adapter in adapters:
         was = known.get(adapter.name)
         identity = was.identity if was and was.source == adapter.source else ""
-        held = (view.held(adapter.name, replica) for replica in view.replicas)
-        loaded = [one for one in (view.loaded(adapter, each) for each in view.replicas) if one]
-        if loaded and identity not in {one.identity for one in held if one}:
-            identity = loaded[0]
+        if not identity or not any(map(view.has(adapter.name, identity), view.replicas)):
+            loaded = (view.loaded(adapter, replica) for replica in view.replicas)
+            identity = next(filter(None, loaded), identity)
         found[adapter.name] = Known(adapter.source, identity)
     for name, was in known.items():
         if name not in found and any(view.may_have(name, each) for each in view.replicas):
@@ -103,11 +111,17 @@ class Progress:
     adapter: Adapter
     identity: str  # of its weights; "": no replica has loaded them yet
     view: AdaptersView
+    on: Set[str]  # names of the replicas that serve it as the spec says
+
+    @classmethod
+    def of(cls, adapter: Adapter, identity: str, view: AdaptersView) -> "Progress":
+        wanted, name = Held(identity, adapter.pin), adapter.name
+        there = (one.name for one in view.replicas if view.held(name, one) == wanted)
+        return cls(adapter, identity, view, frozenset(there if identity else ()))
 
     def is_on(self, replica: HostReplica) -> bool:
         """Whether the replica serves the adapter as the spec says."""
-        held = self.view.held(self.adapter.name, replica)
-        return held == Held(self.identity, self.adapter.pin) if self.identity else False
+        return replica.name in self.on
 
     def differs_on(self, replica: HostReplica) -> bool:
         """Whether the replica found other weights at the source than others did: loading it again
@@ -134,9 +148,15 @@ class Progress:
     def replicas(self) -> Sequence[HostReplica]:
         return self.view.replicas
 
+    def missing(self) -> list[HostReplica]:
+        """The replicas that do not serve it as the spec says."""
+        if len(self.on) == len(self.replicas):  # mostly
+            return []
+        return [one for one in self.replicas if one.name not in self.on]
+
     def lacking(self) -> list[HostReplica]:
         """The replicas that take calls and have something left to load."""
-        return [one for one in self.replicas if one.takes_calls and not self.is_settled_on(one)]
+        return [one for one in self.missing() if one.takes_calls and not self.differs_on(one)]
 
     def failures(self) -> dict[str, Attempt]:
         """The failed last calls, by replica."""

@@ -34,7 +34,7 @@ def served(rows: Sequence[AdapterStatus]) -> list[str]:
 
 
 def _row(one: Progress) -> AdapterStatus:
-    ready = sum(map(one.is_on, one.replicas))
+    ready = len(one.on)
     troubles = list(_troubles(one))
     return AdapterStatus(
         name=one.adapter.name,
@@ -69,8 +69,8 @@ def _removed(name: str, known: Known, view: AdaptersView) -> AdapterStatus:
 
 
 def _troubles(one: Progress) -> Iterator[tuple[HostReplica, str]]:
-    for replica in one.replicas:
-        if not one.is_on(replica) and (why := _trouble(one, replica)):
+    for replica in one.missing():
+        if why := _trouble(one, replica):
             yield replica, why
 
 

@@ -43,8 +43,9 @@ def _host(pod: PodView, replica: Replica | None, now: float) -> HostReplica | No
 
 
 def _holds(beat: Heartbeat) -> dict[str, Held]:
-    found = (beat.adapter(name) for name in beat.adapters)
-    return {one.name: Held(one.identity, one.pinned) for one in found if one is not None}
+    """An older release reports names only."""
+    names = {name: Held("") for name in beat.adapters}
+    return names | {one.name: Held(one.identity, one.pinned) for one in beat.adapter_states}
 
 
 def _answers(replica: Replica) -> bool:
