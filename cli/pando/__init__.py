@@ -9,6 +9,7 @@ Read in this order:
     pools/       `pando pools`: the WorkerPools of a cluster
     keys.py      `pando keys`: new API keys
     logs.py      logging for every process
+    usage.py     what a wrong command line is answered with
     redact.py    removes passwords from all output
     __main__.py  `python -m pando`
 

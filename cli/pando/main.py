@@ -10,6 +10,7 @@ from functools import partial
 
 import click
 
+from pando.usage import did_you_mean, line_of
 from pando_fleet.distribution import extras, how_to_install, version
 
 
@@ -97,10 +98,19 @@ def _keys() -> click.Command:
 
 
 def _version() -> click.Command:
-    def show() -> None:
-        click.echo(f"pando {version()}")
+    return click.Command("version", callback=_show_version, help="Show Pando's version.")
 
-    return click.Command("version", callback=show, help="Show Pando's version.")
+
+def _show_version() -> None:
+    click.echo(f"pando {version()}")
+
+
+def _help() -> click.Command:
+    def show(words: tuple[str, ...]) -> None:
+        group.main([*words, "--help"], prog_name="pando", standalone_mode=False)
+
+    words = click.Argument(["words"], metavar="[COMMAND]...", nargs=-1)
+    return click.Command("help", callback=show, params=[words], help="Show a command's help.")
 
 
 COMMANDS: dict[str, tuple[str, Callable[[], click.Command]]] = {
@@ -116,6 +126,7 @@ COMMANDS: dict[str, tuple[str, Callable[[], click.Command]]] = {
     "sim": ("Replay a trace against a simulated fleet, to compare policies.", _sim),
     "keys": ("Make API keys for routers.", _keys),
     "version": ("Show Pando's version.", _version),
+    "help": ("Show a command's help: pando help up.", _help),
 }
 
 
@@ -124,6 +135,18 @@ class _LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            raise click.UsageError(
+                f"there is no command {name}{did_you_mean(name, COMMANDS)}"
+                f" The commands are {', '.join(COMMANDS)}",
+                ctx,
+            )
+        return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
@@ -145,20 +168,38 @@ class _LazyGroup(click.Group):
             formatter.write_dl([(name, summary) for name, (summary, _) in COMMANDS.items()])
 
 
-group = _LazyGroup("pando", help="LLM serving: many engines, one prefix tree.")
+def _version_option() -> click.Option:
+    def show(ctx: click.Context, parameter: click.Parameter, is_given: bool) -> None:
+        if is_given:
+            _show_version()
+            ctx.exit()
+
+    return click.Option(
+        ["-V", "--version"], is_flag=True, is_eager=True, expose_value=False, callback=show
+    )
+
+
+group = _LazyGroup(
+    "pando",
+    help="LLM serving: many engines, one prefix tree.",
+    params=[_version_option()],
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point of the `pando` script. Wrong usage prints one line to stderr; exit code 2.
+    """Entry point of the `pando` script. An error prints one line to stderr. The exit code is 2 for
+    wrong usage, 1 for a failure, and 130 after Ctrl-C before the end.
 
     `arguments` default to those of the command line.
     """
     try:
         group.main(arguments, prog_name="pando", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:  # no mistake, but not a command either
+        click.echo(error.ctx.get_help() if error.ctx else "", err=True)
+        sys.exit(error.exit_code)
     except click.ClickException as error:
-        context = getattr(error, "ctx", None)
-        where = context.command_path if context else "pando"
-        click.echo(f"{where}: {error.format_message()}", err=True)
+        click.echo(line_of(error), err=True)
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)

@@ -12,6 +12,7 @@ Read in this order:
     choices.py   registries that settings choose from
     patience.py  waits with a time limit
     guard.py     ends processes whose parent died
+    strict_yaml.py   YAML in which no name occurs twice
     distribution.py  Pando's version and extras, as pip installed it
 
 The Lua scripts are in `lua/`. `fleet/README.md` lists the keys and the formula. Imports no other

@@ -3,7 +3,13 @@
 import subprocess
 import sys
 
+import pytest
+
+from pando.main import main
+from pando_fleet.distribution import version
 from tests.waiting import PATIENCE_S
+
+Capture = pytest.CaptureFixture[str]
 
 HEAVY = {"torch", "transformers", "numpy"}
 
@@ -34,7 +40,7 @@ def test_help_of_every_command_is_shown_without_torch() -> None:
     script = """
 from pando.main import COMMANDS, group
 for command in COMMANDS:
-    if command != "sim":
+    if command not in ("sim", "help"):
         group.main([command, "--help"], standalone_mode=False)
 """
     loaded = modules_after(script)
@@ -48,3 +54,71 @@ def test_help_of_the_simulator_loads_what_it_simulates_but_no_torch() -> None:
     )
     assert "pando_sim.policies.smg" in loaded
     assert not loaded & {"torch", "transformers"}
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["-V"], ["version"]])
+def test_it_says_its_version(capsys: Capture, arguments: list[str]) -> None:
+    main(arguments)
+    assert capsys.readouterr().out == f"pando {version()}\n"
+
+
+@pytest.mark.parametrize(
+    ("short", "long"),
+    [
+        (["-h"], ["--help"]),
+        (["help"], ["--help"]),
+        (["router", "-h"], ["router", "--help"]),
+        (["help", "router"], ["router", "--help"]),
+        (["help", "keys", "new"], ["keys", "new", "--help"]),
+    ],
+)
+def test_help_has_several_names(capsys: Capture, short: list[str], long: list[str]) -> None:
+    main(long)
+    shown = capsys.readouterr().out
+    assert shown.startswith("Usage: pando")
+    main(short)
+    assert capsys.readouterr().out == shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (
+            ["rooter"],
+            "pando: there is no command rooter; did you mean router? The commands",
+        ),
+        (["zzz"], "pando: there is no command zzz. The commands are up, demo, worker,"),
+        (["help", "workr"], "pando: there is no command workr; did you mean worker? The commands"),
+        (
+            ["--versoin"],
+            "pando: there is no option --versoin; did you mean --version? See pando",
+        ),
+        (
+            ["worker", "--modle", "x"],
+            "pando worker: there is no option --modle; did you mean --model? See pando",
+        ),
+        (["up", "--workers"], "pando up: option '--workers' requires an argument"),
+        (["keys", "new"], "pando keys new: missing option '--tenant'"),
+        (
+            ["pools", "-o", "xml"],
+            "pando pools: invalid value for '-o' / '--output': 'xml' is not one",
+        ),
+    ],
+)
+def test_wrong_usage_is_one_line_that_names_the_nearest(
+    capsys: Capture, arguments: list[str], line: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    said = capsys.readouterr()
+    assert ended.value.code == 2
+    assert said.err.startswith(line) and said.err.count("\n") == 1, said.err
+    assert not said.out
+
+
+@pytest.mark.parametrize("arguments", [[], ["keys"]])
+def test_a_group_alone_shows_its_commands(capsys: Capture, arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith("Usage: pando")

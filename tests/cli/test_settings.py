@@ -52,6 +52,13 @@ def test_flags_win_over_variables_over_the_file_over_defaults(tmp_path: Path) ->
     assert settings.max_running_requests == 256
 
 
+def test_a_setting_twice_in_the_file_is_refused(capsys: Capture, tmp_path: Path) -> None:
+    config = tmp_path / "router.yaml"
+    config.write_text("port: 1\nhost: a\nport: 2\n")
+    said = ("pando router: ", f"--config {config}: not YAML: 'port' occurs twice in line 3")
+    assert_refused(capsys, ["router", "--config", str(config)], *said)
+
+
 def test_an_empty_config_file_changes_nothing(tmp_path: Path) -> None:
     config = tmp_path / "router.yaml"
     config.write_text("# nothing yet\n")
@@ -159,7 +166,9 @@ def test_a_flag_may_be_given_several_times() -> None:
 
 
 def test_a_secret_has_no_flag_and_is_in_no_error(capsys: Capture, tmp_path: Path) -> None:
-    assert_refused(capsys, ["router", "--upstream-api-key=x"], "No such option")
+    assert_refused(
+        capsys, ["router", "--upstream-api-key=x"], "there is no option --upstream-api-key"
+    )
     file = tmp_path / "router.yaml"
     for text in (
         "upstream_api_key: [sk-1]",

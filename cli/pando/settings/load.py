@@ -3,9 +3,8 @@
 Precedence: flags, then `PANDO_<COMPONENT>_…` variables, then the YAML file, then the defaults.
 """
 
-import difflib
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -16,6 +15,8 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings
 
 from pando.redact import redact
+from pando.usage import did_you_mean
+from pando_fleet import strict_yaml
 
 Settings = TypeVar("Settings", bound=BaseSettings)
 
@@ -103,7 +104,8 @@ def _from_environment(
             continue
         name = variable.removeprefix(prefix).lower()
         if name not in settings_class.model_fields:
-            hint = _did_you_mean(name, settings_class.model_fields, lambda n: prefix + n.upper())
+            known = [prefix + name.upper() for name in settings_class.model_fields]
+            hint = did_you_mean(variable, known)
             raise SettingsError(f"unknown variable {variable}{hint}")
         given[name] = Given(value, variable)
     return given
@@ -111,18 +113,18 @@ def _from_environment(
 
 def _from_file(settings_class: type[BaseSettings], path: Path) -> dict[str, Given]:
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = strict_yaml.load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"--config {path}: cannot be read: {error}") from None
     except yaml.YAMLError as error:
-        raise SettingsError(f"--config {path}: not YAML: {_one_line(str(error))}") from None
+        raise SettingsError(f"--config {path}: not YAML: {strict_yaml.problem_of(error)}") from None
     if content is None:
         return {}
     if not isinstance(content, dict):
         raise SettingsError(f"--config {path}: must be a mapping of settings to values")
     for name in content:
         if name not in settings_class.model_fields:
-            hint = _did_you_mean(str(name), settings_class.model_fields)
+            hint = did_you_mean(str(name), settings_class.model_fields)
             raise SettingsError(f"--config {path}: unknown setting {name}{hint}")
     return {name: Given(value, f"{name} in {path}") for name, value in content.items()}
 
@@ -148,13 +150,6 @@ def _explain(
     if "Secret" in str(settings_class.model_fields[name].annotation):
         return f"{setting.origin}: {problem}"
     return f"{setting.origin} is {redact(str(setting.value))!r}: {problem}"
-
-
-def _did_you_mean(
-    name: str, known: Iterable[str], spell: Callable[[str], str] = lambda known_name: known_name
-) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {spell(close[0])}?" if close else ""
 
 
 def _one_line(text: str) -> str:

@@ -3,6 +3,7 @@
 They are the parts' own settings, read from their classes; their help is that of the parts.
 """
 
+import difflib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from pydantic_settings import BaseSettings
 from pando.settings.fields import fields
 from pando.settings.load import Given, flag_of
 from pando.settings.option import option
+from pando.usage import did_you_mean
 
 _BETWEEN = "__"  # a part's command and the setting, in the name of a parameter
 
@@ -84,11 +86,18 @@ class TakingParts(click.Command):
             if not self._parts:
                 raise
             commands = [ctx.command_path, *(f"pando {part.command}" for part in self._parts)]
-            nearest = error.possibilities[0] if error.possibilities else None
-            meant = f"; did you mean {nearest}{self._whose(nearest)}?" if nearest else "."
-            listing = ", ".join(f"{command} --help" for command in commands)
-            message = f"there is no option {error.option_name}{meant} See {listing}"
+            name, known = error.option_name, error.possibilities or ()
+            close = difflib.get_close_matches(name, known, n=1)
+            meant = did_you_mean(name, known, self._whose(close[0]) if close else "")
+            listing = " and ".join(f"{command} --help" for command in commands[1:])
+            message = (
+                f"there is no option {name}{meant} See {commands[0]} --help; the options of"
+                f" {listing} may be given here, too"
+            )
             raise click.UsageError(message, ctx) from None
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx
+            raise
 
     def _whose(self, flag: str) -> str:
         for parameter in self.params:

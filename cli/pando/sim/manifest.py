@@ -6,6 +6,7 @@ from typing import Any
 import yaml
 from pydantic.alias_generators import to_snake
 
+from pando_fleet import strict_yaml
 from pando_operator.resource.base import GROUP, KIND, VERSION
 from pando_operator.resource.parse import InvalidPool, parse
 from pando_operator.resource.pool import WorkerPool
@@ -45,12 +46,12 @@ def read(path: Path | None) -> WorkerPool:
     if path is None:
         return parse(NONE)
     try:
-        documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+        documents = list(strict_yaml.load_all(path.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise ManifestError(f"--pool {path}: cannot be read: {why}") from None
     except yaml.YAMLError as error:
-        raise ManifestError(f"--pool {path}: not YAML: {' '.join(str(error).split())}") from None
+        raise ManifestError(f"--pool {path}: not YAML: {strict_yaml.problem_of(error)}") from None
     pools = [one for one in documents if isinstance(one, dict) and one.get("kind") == KIND]
     if len(pools) != 1:
         raise ManifestError(f"--pool {path}: must have one object of kind {KIND}, not {len(pools)}")

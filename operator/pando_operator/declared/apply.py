@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from pando_fleet import strict_yaml
 from pando_operator.kube.client import Kube
 from pando_operator.kube.errors import NotFound, Unavailable
 from pando_operator.kube.resources import WORKER_POOLS, Key, Object, Resource, key_of
@@ -94,7 +95,7 @@ def parse(data: Mapping[str, str], namespace: str) -> list[Object]:
     pools: list[Object] = []
     for file, text in sorted(data.items()):
         try:
-            pool: Any = yaml.safe_load(text)
+            pool: Any = strict_yaml.load(text)
         except yaml.YAMLError as error:
             raise DeclaredError(f"{file} is not YAML: {error}") from error
         if not isinstance(pool, dict) or pool.get("kind") != WORKER_POOLS.kind:

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import msgspec
 import yaml
 
+from pando_fleet import strict_yaml
 from pando_fleet.records.limits import Limits
 from pando_router.api_keys.keyring import KeyEntry, Keyring
 from pando_router.api_keys.tenant import ANY_MODEL, Tenant
@@ -24,23 +25,6 @@ MAX_BYTES = 16 << 20
 _PerMinute = Annotated[int, msgspec.Meta(ge=1, le=10**9)]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _DIGEST = re.compile(r"[0-9a-fA-F]{64}")
-
-
-class _Loader(yaml.SafeLoader):
-    """Refuses a name that occurs twice in a mapping. YAML forbids it, but PyYAML would silently
-    replace the first one, with all its tenants."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[object] = set()
-        for name, _ in node.value:
-            if not isinstance(name, yaml.ScalarNode):
-                continue
-            if name.value in seen:
-                raise yaml.MarkedYAMLError(
-                    problem=f"{name.value!r} occurs twice", problem_mark=name.start_mark
-                )
-            seen.add(name.value)
-        return super().construct_mapping(node, deep)
 
 
 class KeyFileError(ValueError):
@@ -65,7 +49,7 @@ class _Tenant(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
-    tenants: dict[str, _Tenant]
+    tenants: dict[str, Any]  # each is read alone, so that an error names it
 
 
 def read_keys(path: Path) -> Keyring:
@@ -74,15 +58,16 @@ def read_keys(path: Path) -> Keyring:
     tenants: dict[str, Tenant] = {}
     for file, text in _texts(path):
         try:
-            content = msgspec.convert(yaml.load(text, _Loader), _File)
-            for name, given in content.tenants.items():
+            content = msgspec.convert(strict_yaml.load(text), _File)
+            for name, fields in content.tenants.items():
                 if name in tenants:
                     raise KeyFileError(f"tenant {name!r} is also in another file")
+                given = _given(name, fields)
                 tenants[name] = _tenant(name, given)
                 for key in given.keys:
                     _add(entries, key, tenants[name])
         except yaml.YAMLError as error:
-            raise KeyFileError(f"{file}: not YAML: {_place(error)}") from None
+            raise KeyFileError(f"{file}: not YAML: {strict_yaml.problem_of(error)}") from None
         except RecursionError:
             raise KeyFileError(f"{file}: nested too deeply") from None
         except (msgspec.ValidationError, ValueError, OverflowError) as error:  # dates raise these
@@ -102,6 +87,13 @@ def stamp(path: Path) -> object:
     except OSError as error:
         raise _unreadable(path, error) from None
     return [(name, stat.st_mtime_ns, stat.st_ino, stat.st_size) for name, stat in stats]
+
+
+def _given(name: str, fields: object) -> _Tenant:
+    try:
+        return msgspec.convert(fields, _Tenant)
+    except msgspec.ValidationError as error:
+        raise KeyFileError(f"tenant {name!r}: {error}") from None
 
 
 def _tenant(name: str, given: _Tenant) -> Tenant:
@@ -173,10 +165,3 @@ def _files(path: Path) -> list[Path]:
 
 def _unreadable(path: Path, error: OSError) -> KeyFileError:
     return KeyFileError(f"{path}: cannot be read: {error.strerror or error}")
-
-
-def _place(error: yaml.YAMLError) -> str:
-    """The error without the surrounding text, which may contain a key."""
-    mark = getattr(error, "problem_mark", None)
-    problem = getattr(error, "problem", None) or "it cannot be parsed"
-    return f"{problem} in line {mark.line + 1}" if mark else str(problem)

@@ -66,7 +66,10 @@ def test_files_of_a_mounted_secret_are_read_as_one(tmp_path: Path) -> None:
     [
         ("tenants: {a: {keys: [{sha256: sk-pando-secret}]}}", "64 hexadecimal digits"),
         (f"tenants: {{'a b': {{keys: {KEYS}}}}}", "a name has at most 64"),
-        (f"tenants: {{a: {{keys: {KEYS}, modles: []}}}}", "unknown field `modles`"),
+        (
+            f"tenants: {{a: {{keys: {KEYS}, modles: []}}}}",
+            "'a': Object contains unknown field `modles`",
+        ),
         (f"tenants: {{a: {{keys: {KEYS}, weight: 0}}}}", "weight"),
         (f"tenants: {{a: {{keys: {KEYS}, requests_per_minute: 0}}}}", ">= 1"),
         (f"tenants: {{a: {{keys: {KEYS}}}, b: {{keys: {KEYS}}}}}", "occurs twice, first for 'a'"),
