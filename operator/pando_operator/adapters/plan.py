@@ -11,8 +11,6 @@ replica and one that lost an adapter need no special case.
   requests first.
 - A replica loads one adapter at a time, and a pool MOST_LOADS. Unloads mostly wait for requests, so
   there may be more.
-- A pinned adapter keeps its slot until it is replaced. So the new weights come without a pin, which
-  a second call sets: a pool may have no slot for both pins.
 - A replica that leaves, is silent or has stalled gets no call; one that is joining does.
 """
 
@@ -150,8 +148,7 @@ def _first(one: Progress) -> Iterator[Load]:
 def _load(one: Progress, replica: HostReplica) -> Load:
     adapter = one.adapter
     target = CallTarget(replica.name, replica.incarnation, adapter.name)
-    pin = adapter.pin and not one.replaces_on(replica)
-    return Load(target, replica.url, adapter.source, pin)
+    return Load(target, replica.url, adapter.source, adapter.pin)
 
 
 def _is_due(call: Call, view: AdaptersView) -> bool:

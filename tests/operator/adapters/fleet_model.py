@@ -123,12 +123,6 @@ class Fleet:
         if (identity := self.contents.get(call.source)) is None:
             return "", "broken"
         old = worker.has.get(name)
-        if call.pin and not (old and old.pinned and old.identity == identity):
-            # What is replaced keeps its pin until then, and the others need a slot.
-            pins = sum(one.pinned for one in worker.has.values())
-            others = any(not one.pinned for other, one in worker.has.items() if other != name)
-            if pins + 1 + others > SLOTS:
-                return "", "it cannot be pinned"
         if worker.full and (old is None or old.identity != identity):
             return "", "out of disk"
         worker.has[name] = Held(identity, call.pin)

@@ -153,17 +153,6 @@ def test_a_pin_that_changes_is_told_to_all_and_moves_no_weights() -> None:
     assert {worker.has["pirate"] for worker in pool.workers.values()} == {Held("pirate-1", True)}
 
 
-def test_a_pinned_adapter_is_replaced_where_no_slot_is_left_for_a_second_pin() -> None:
-    pinned = PIRATE.model_copy(update={"pin": True})
-    second = Adapter(name="b", source="b", pin=True)
-    pool = settled(2, pinned, second, JSON)
-    pool.contents["org/v2"] = "pirate-2"
-    pool.want(pinned.model_copy(update={"source": "org/v2"}), second, JSON)
-    pool.rounds(4, seconds=1.0)
-    assert pool.states()["pirate"] == "Ready 2/2"
-    assert {worker.has["pirate"] for worker in pool.workers.values()} == {Held("pirate-2", True)}
-
-
 def test_an_unload_that_runs_keeps_its_line_though_the_replica_shows_no_name() -> None:
     pool = settled(1, PIRATE)
     pool.want()

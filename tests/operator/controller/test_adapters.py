@@ -133,9 +133,10 @@ async def test_a_new_replica_is_ready_once_it_has_the_adapters(
         await make(scene, 1, PIRATE)
         await loaded(scene, PIRATE, 1)
         workers.open.clear()
+        (old,) = scene.cluster.workers
         await scene.change(replicas=2)
         await scene.until(lambda: workers.loading["pirate"], "the new replica loads")
-        new = max(scene.cluster.workers)
+        (new,) = scene.cluster.workers.keys() - {old}
 
         async def is_reported() -> bool:
             return bool((await scene.status()).get("startingReplicas") == 1)
