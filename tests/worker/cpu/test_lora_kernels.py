@@ -6,7 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pando_worker.adapters.layout import LayoutPlan
+from pando_worker.adapters.layout import Layout, Section
+from pando_worker.adapters.reading import Adapter, Pair
 from pando_worker.cpu.kernels import Kernels
 from pando_worker.cpu.library import load_kernels
 from pando_worker.cpu.ops import CpuOps
@@ -14,14 +15,14 @@ from pando_worker.models.lora import (
     LoraMemory,
     LoraSite,
     LoraTokens,
-    Packed,
     add_lora,
     runs_of,
     sorted_by_slot,
 )
+from pando_worker.runner.adapters.packing import pack
 
 CPU = torch.device("cpu")
-PAGES, SLOTS, MOST_RANK = 25, 5, 70
+PAGES, SLOTS, MOST_RANK = 40, 5, 70
 
 
 @given(data=st.data())
@@ -38,14 +39,12 @@ def test_the_kernels_add_what_torch_adds(dtype: torch.dtype, data: st.DataObject
     )
     torch.manual_seed(data.draw(st.integers(0, 99), "seed"))
     site = _site(inputs, widths, dtype)
+    layout = site.memory.layout
     free = torch.randperm(PAGES).tolist()
     for slot, of_sections in enumerate(ranks):
-        count = -(-max(*of_sections, 1) // 16)
-        packed = torch.randn(count, site.memory.layout.page_numbers, dtype=dtype)
-        scales = tuple(torch.rand(len(widths)).tolist())
-        site.memory.put(
-            slot, [free.pop() for _ in range(count)], Packed(packed, of_sections, scales)
-        )
+        adapter = Adapter(b"", _pairs(layout, of_sections), MOST_RANK)
+        packed = pack(adapter, layout, dtype)
+        site.memory.put(slot, [free.pop() for _ in packed.pages], packed)
     tokens, sorted_slots = sorted_by_slot(slots)
     step = LoraTokens(
         torch.from_numpy(np.append(tokens, np.zeros(3, dtype=np.int32))),  # some padding
@@ -63,19 +62,34 @@ def test_the_kernels_add_what_torch_adds(dtype: torch.dtype, data: st.DataObject
 
 
 def _site(inputs: int, widths: list[int], dtype: torch.dtype) -> LoraSite:
-    plan, first = LayoutPlan(), 0
-    for width in widths:
-        plan.add(
-            f"section {first}",
-            inputs=inputs,
-            outputs=width,
-            taken_inputs=(0, inputs),
-            taken_outputs=((0, width),),
-            first_output=first,
+    ends = np.cumsum(widths).tolist()
+    layout = Layout(
+        tuple(
+            Section(
+                f"section {end}",
+                inputs=inputs,
+                outputs=width,
+                taken_inputs=(0, inputs),
+                taken_outputs=((0, width),),
+                first_output=end - width,
+            )
+            for width, end in zip(widths, ends, strict=True)
         )
-        first += width
+    )
     memory = LoraMemory(
-        plan.layout(), slots=SLOTS, pages=PAGES, most_rank=MOST_RANK, dtype=dtype, device=CPU
+        layout, slots=SLOTS, pages=PAGES, most_rank=MOST_RANK, dtype=dtype, device=CPU
     )
     memory.pages.fill_(torch.nan)  # unwritten memory must have no effect
-    return LoraSite(memory, 0, memory.layout.sections)
+    return LoraSite(memory, 0, layout.sections)
+
+
+def _pairs(layout: Layout, ranks: tuple[int, ...]) -> dict[str, Pair]:
+    return {
+        section.name: Pair(
+            torch.randn(rank, section.inputs).numpy(),
+            torch.randn(section.outputs, rank).numpy(),
+            float(torch.rand(())),
+        )
+        for section, rank in zip(layout, ranks, strict=True)
+        if rank
+    }

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 RANK_PAGE = 16
-"""Ranks of one page: an adapter takes device memory in such steps, whatever the largest rank is."""
+"""A page of device memory has room for so many ranks of all linear layers. An adapter takes as many
+pages as its own matrices fill, whatever the largest rank is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +16,7 @@ class AdapterInfo:
             adapters have the same identity, and a changed adapter has another one
         path: the directory that it was read from
         rank: the largest of its modules
-        pages: of device memory, each for RANK_PAGE ranks of all layers
+        pages: of device memory
         num_bytes: that it takes in host memory
     """
 

@@ -1,8 +1,8 @@
-"""`Layout`: where the numbers of an adapter are in device memory, as one rank holds them.
+"""`Layout`: which matrices an adapter may have, as one rank holds them, and where they are.
 
-Device memory is a number of pages of equal size. A page has RANK_PAGE ranks of every linear layer:
-the layer's A, [RANK_PAGE, inputs], and its B transposed, [RANK_PAGE, outputs]. So an adapter takes
-as many pages as its largest rank needs, and a copy of it is a copy of whole pages.
+Device memory is a number of pages of equal size: RANK_PAGE ranks of every linear layer. An adapter
+takes as many pages as its own matrices fill, one behind the other. A matrix is stored row by row,
+and no row goes on in another page: A has a row for each rank, and so has B, which is transposed.
 """
 
 from collections.abc import Iterator
@@ -26,8 +26,6 @@ class Section:
         taken_inputs: this rank's
         taken_outputs: this rank's, in the order of its layer's outputs
         first_output: the place of the first in the layer that computes it with others
-        a: place of A in a page, [RANK_PAGE, this rank's inputs]
-        b: place of B transposed, [RANK_PAGE, this rank's outputs]
     """
 
     name: str
@@ -36,8 +34,6 @@ class Section:
     taken_inputs: Span
     taken_outputs: tuple[Span, ...]
     first_output: int
-    a: int
-    b: int
 
     @property
     def width(self) -> int:
@@ -52,47 +48,56 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """
-    Attributes:
-        sections: a layer's are neighbours
-        page_numbers: how many numbers a page has
-    """
+    """The sections of a model; a layer's are neighbours."""
 
     sections: tuple[Section, ...]
-    page_numbers: int
 
     def __iter__(self) -> Iterator[Section]:
         return iter(self.sections)
 
+    @property
+    def page_numbers(self) -> int:
+        """How many numbers a page has."""
+        of_a_rank = sum(section.depth + section.width for section in self.sections)
+        return -(-RANK_PAGE * of_a_rank // _ALIGNED) * _ALIGNED
 
-class LayoutPlan:
-    """Places one matrix after the other."""
 
-    def __init__(self) -> None:
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows of a matrix that are in one page."""
+
+    page: int  # of the adapter's
+    place: int  # of the first row in the page
+    first: int  # which row of the matrix it is
+    rows: int
+
+
+def pieces(start: int, rows: int, columns: int, page_numbers: int) -> Iterator[Piece]:
+    """Where a matrix is that begins at `start`, counted from the adapter's first page."""
+    page, place = divmod(start, page_numbers)
+    first = 0
+    while first < rows:
+        count = min(rows - first, (page_numbers - place) // columns)
+        if count:
+            yield Piece(page, place, first, count)
+        first, page, place = first + count, page + 1, 0
+
+
+class Placing:
+    """Places one matrix behind the other."""
+
+    def __init__(self, page_numbers: int) -> None:
+        self._page_numbers = page_numbers
         self._end = 0
-        self._sections: list[Section] = []
 
-    def add(
-        self,
-        name: str,
-        *,
-        inputs: int,
-        outputs: int,
-        taken_inputs: Span,
-        taken_outputs: tuple[Span, ...],
-        first_output: int,
-    ) -> Section:
-        width = sum(end - first for first, end in taken_outputs)
-        a = self._place(taken_inputs[1] - taken_inputs[0])
-        b = self._place(width)
-        section = Section(name, inputs, outputs, taken_inputs, taken_outputs, first_output, a, b)
-        self._sections.append(section)
-        return section
+    def place(self, rows: int, columns: int) -> int:
+        """The start of another matrix."""
+        start = -(-self._end // _ALIGNED) * _ALIGNED
+        *_, last = pieces(start, rows, columns, self._page_numbers)
+        self._end = last.page * self._page_numbers + last.place + last.rows * columns
+        return start
 
-    def layout(self) -> Layout:
-        return Layout(tuple(self._sections), self._end)
-
-    def _place(self, columns: int) -> int:
-        first = self._end
-        self._end += -(-RANK_PAGE * columns // _ALIGNED) * _ALIGNED
-        return first
+    @property
+    def pages(self) -> int:
+        """How many pages are needed."""
+        return -(-self._end // self._page_numbers)

@@ -8,7 +8,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pando_worker.adapters.info import RANK_PAGE
 from pando_worker.cpu.kernels import Kernels
 from pando_worker.models.grouped import RUN, Groups
 from pando_worker.models.lora import LoraSite, LoraTokens
@@ -68,8 +67,7 @@ class CpuOps:
         x = x if x.stride(-1) == 1 else x.contiguous()
         constants = self._constants(site)
         tokens = (step.tokens.data_ptr(), step.slots.data_ptr(), step.count.data_ptr())
-        most_rank = site.memory.slot_pages.shape[1] * RANK_PAGE
-        h = torch.empty(len(step.tokens), len(site.sections), most_rank)
+        h = torch.empty(len(step.tokens), len(site.sections), site.memory.most_rank)
         self._kernels.lora_shrink(
             constants, x.data_ptr(), x.stride(0), *tokens, h.data_ptr(), self._threads
         )
@@ -81,24 +79,23 @@ class CpuOps:
         """The address of a `LoraSite` of lora.h."""
         if site not in self._sites:
             memory = site.memory
-            places = (
-                (section.a, section.b, section.first_output, section.width)
-                for section in site.sections
-            )
+            columns = ((section.first_output, section.width) for section in site.sections)
             numbers = [
                 memory.pages.data_ptr(),
-                memory.layout.page_numbers,
+                memory.page_numbers,
                 memory.slot_pages.data_ptr(),
                 memory.slot_pages.shape[1],
                 memory.ranks.data_ptr(),
                 memory.scales.data_ptr(),
+                memory.starts.data_ptr(),
                 memory.ranks.shape[1],
                 site.first,
+                memory.most_rank,
                 site.sections[0].depth,
                 int(memory.dtype == torch.bfloat16),
                 len(site.sections),
             ]
-            self._sites[site] = np.array([*numbers, *chain.from_iterable(places)], dtype=np.int64)
+            self._sites[site] = np.array([*numbers, *chain.from_iterable(columns)], dtype=np.int64)
         return self._sites[site].ctypes.data
 
     def expert_linear(self, x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:

@@ -1,8 +1,9 @@
 """What a step's tokens add to linear layers for their adapters (LoRA, arXiv:2106.09685).
 
 Adapters lie in pages of device memory (`adapters/layout.py`). A slot refers to the pages of one
-adapter, and has a rank and a scale for each section, that is each linear layer of the checkpoint.
-A step's tokens are sorted by slot, so that those of one adapter are multiplied together.
+adapter, and has a rank, a scale and two matrices for each section, that is each linear layer of the
+checkpoint. A step's tokens are sorted by slot, so that those of one adapter are multiplied
+together.
 """
 
 from collections.abc import Sequence
@@ -13,8 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pando_worker.adapters.info import RANK_PAGE
-from pando_worker.adapters.layout import Layout, Section
+from pando_worker.adapters.layout import Layout, Section, pieces
 from pando_worker.batch import Int32
 from pando_worker.tensors.huge_pages import advise_huge_pages
 
@@ -57,9 +57,14 @@ def runs_of(slots: Int32) -> list[tuple[int, int, int]]:
     return list(zip(slots[starts].tolist(), starts.tolist(), ends, strict=True))
 
 
-def lora_bytes(layout: Layout, pages: int, dtype: torch.dtype) -> int:
-    """Of device memory with this many pages."""
-    return pages * layout.page_numbers * dtype.itemsize
+@dataclass(frozen=True, slots=True)
+class PackedSection:
+    """What an adapter has of a section. The starts of its matrices are those of `pieces`."""
+
+    rank: int = 0  # 0: nothing
+    scale: float = 0.0
+    a: int = 0  # start of A, [rank, inputs]
+    b: int = 0  # start of B transposed, [rank, outputs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +72,12 @@ class Packed:
     """An adapter in the form of one rank's device memory.
 
     Attributes:
-        pages: [pages, numbers of a page]; ranks that the adapter lacks are not written
-        ranks, scales: of each section
+        pages: [pages, numbers of a page]
+        sections: in the order of the layout
     """
 
     pages: Tensor
-    ranks: tuple[int, ...]
-    scales: tuple[float, ...]
+    sections: tuple[PackedSection, ...]
 
     @property
     def nbytes(self) -> int:
@@ -89,11 +93,13 @@ class LoraMemory:
     """Device memory of adapters, and the tokens of the step that runs.
 
     Attributes:
-        layout: of a page
+        layout: of the model
         pages: [pages, numbers of a page]
-        slot_pages: int32 [slots, most pages of an adapter], in the order of their ranks
+        most_rank: of any section
+        slot_pages: int32 [slots, pages], each slot's pages in order
         ranks: int32 [slots, sections], 0 where the slot's adapter has nothing
         scales: float32 [slots, sections]
+        starts: int64 [slots, sections, 2], of A and B
         step: None if all tokens run the base model
     """
 
@@ -109,17 +115,18 @@ class LoraMemory:
     ) -> None:
         self.layout = layout
         self.most_rank = most_rank
-        self.pages = torch.empty(pages, layout.page_numbers, dtype=dtype, device=device)
+        self.page_numbers = layout.page_numbers
+        self.pages = torch.empty(pages, self.page_numbers, dtype=dtype, device=device)
         if device.type == "cpu":
             advise_huge_pages(self.pages)
-        sections, most = len(layout.sections), -(-most_rank // RANK_PAGE)
-        self.slot_pages = torch.zeros(slots, most, dtype=torch.int32, device=device)
+        sections = len(layout.sections)
+        self.slot_pages = torch.zeros(slots, pages, dtype=torch.int32, device=device)
         self.ranks = torch.zeros(slots, sections, dtype=torch.int32, device=device)
         self.scales = torch.zeros(slots, sections, dtype=torch.float32, device=device)
+        self.starts = torch.zeros(slots, sections, 2, dtype=torch.int64, device=device)
         # The same for code on the host, which need not wait for the device.
-        self.host_ranks: list[list[int]] = [[0] * sections for _ in range(slots)]
-        self.host_scales: list[list[float]] = [[0.0] * sections for _ in range(slots)]
-        self.host_pages: list[list[int]] = [[] for _ in range(slots)]
+        self._held: list[tuple[PackedSection, ...]] = [()] * slots
+        self._held_pages: list[list[int]] = [[] for _ in range(slots)]
         self.step: LoraTokens | None = None
         self._stream: torch.cuda.Stream | None = None
         if device.type == "cuda":
@@ -130,37 +137,45 @@ class LoraMemory:
         return self.pages.dtype
 
     def put(self, slot: int, pages: Sequence[int], adapter: Packed) -> None:
-        """Copy an adapter into pages, and let a slot refer to them. No step uses either now.
+        """Copy an adapter into pages, and let a slot refer to them. No step uses either now. There
+        may be more pages than it needs, if another rank's share needs them.
 
         On the CPU numpy copies: torch would use the cores that the model computes on.
         """
         if self._stream is not None:
             with torch.cuda.stream(self._stream):
-                for page, numbers in zip(pages, adapter.pages, strict=True):
+                for page, numbers in zip(pages, adapter.pages, strict=False):
                     self.pages[page].copy_(numbers.pin_memory(), non_blocking=True)
                 self._refer(slot, pages, adapter)
             self._stream.synchronize()
             return
-        for page, numbers in zip(pages, adapter.pages, strict=True):
+        for page, numbers in zip(pages, adapter.pages, strict=False):
             np.copyto(_bytes(self.pages[page]), _bytes(numbers))
         self._refer(slot, pages, adapter)
 
     def _refer(self, slot: int, pages: Sequence[int], adapter: Packed) -> None:
-        self.host_pages[slot] = list(pages)
-        self.host_ranks[slot], self.host_scales[slot] = list(adapter.ranks), list(adapter.scales)
+        sections = adapter.sections
+        self._held[slot], self._held_pages[slot] = sections, list(pages)
         self.slot_pages[slot, : len(pages)] = torch.tensor(pages, dtype=torch.int32)
-        self.ranks[slot] = torch.tensor(adapter.ranks, dtype=torch.int32)
-        self.scales[slot] = torch.tensor(adapter.scales)
+        self.ranks[slot] = torch.tensor([each.rank for each in sections], dtype=torch.int32)
+        self.scales[slot] = torch.tensor([each.scale for each in sections])
+        self.starts[slot] = torch.tensor([[each.a, each.b] for each in sections])
 
-    def a_rows(self, section: Section, page: int, rank: int) -> Tensor:
-        """The first `rank` rows of A in a page, [rank, inputs]."""
-        numbers = self.pages[page, section.a : section.a + rank * section.depth]
-        return numbers.view(rank, section.depth)
+    def held(self, slot: int, section: int) -> PackedSection:
+        return self._held[slot][section]
 
-    def b_rows(self, section: Section, page: int, rank: int) -> Tensor:
-        """The first `rank` rows of B transposed in a page, [rank, outputs]."""
-        numbers = self.pages[page, section.b : section.b + rank * section.width]
-        return numbers.view(rank, section.width)
+    def matrix(self, slot: int, start: int, rows: int, columns: int) -> Tensor:
+        """A matrix of the slot's adapter."""
+        parts = [
+            self.pages[self._held_pages[slot][piece.page]][piece.place :][: piece.rows * columns]
+            for piece in pieces(start, rows, columns, self.page_numbers)
+        ]
+        return (parts[0] if len(parts) == 1 else torch.cat(parts)).view(rows, columns)
+
+
+def lora_bytes(layout: Layout, pages: int, dtype: torch.dtype) -> int:
+    """Of device memory with this many pages."""
+    return pages * layout.page_numbers * dtype.itemsize
 
 
 class LoraSite:
@@ -179,21 +194,20 @@ class LoraSite:
 def add_lora(y: Tensor, x: Tensor, site: LoraSite, step: LoraTokens) -> None:
     """Add to y, [num_tokens, outputs], what the step's adapters make of x, [num_tokens, inputs].
 
-    With torch's operators, one adapter and one page of ranks after the other.
+    With torch's operators, one adapter after the other.
     """
     memory = site.memory
     for slot, first, end in step.runs:
         tokens = step.tokens[first:end]
         inputs = x[tokens]
         for index, section in enumerate(site.sections, site.first):
-            rank, scale = memory.host_ranks[slot][index], memory.host_scales[slot][index]
+            held = memory.held(slot, index)
+            if not held.rank:
+                continue
+            a = memory.matrix(slot, held.a, held.rank, section.depth).to(x.dtype)
+            b = memory.matrix(slot, held.b, held.rank, section.width).to(x.dtype)
             columns = y[:, section.first_output : section.first_output + section.width]
-            for page in memory.host_pages[slot][: -(-rank // RANK_PAGE)]:
-                ranks = min(rank, RANK_PAGE)
-                rank -= ranks
-                a = memory.a_rows(section, page, ranks).to(x.dtype)
-                b = memory.b_rows(section, page, ranks).to(x.dtype)
-                columns.index_add_(0, tokens, (inputs @ a.T * scale) @ b)
+            columns.index_add_(0, tokens, (inputs @ a.T * held.scale) @ b)
 
 
 def _bytes(numbers: Tensor) -> NDArray[np.uint8]:

@@ -1,6 +1,10 @@
 """What rank 0 sends to another rank beside batches."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pando_worker.models.lora import PackedSection
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,5 +14,4 @@ class AdapterLoad:
 
     slot: int
     pages: tuple[int, ...]
-    ranks: tuple[int, ...]  # of each section
-    scales: tuple[float, ...]
+    sections: "tuple[PackedSection, ...]"

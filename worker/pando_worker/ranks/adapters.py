@@ -31,5 +31,5 @@ class ReceivedAdapters:
 
     def _put(self, load: AdapterLoad, numbers: zmq.Frame) -> None:
         whole = torch.frombuffer(bytearray(numbers.buffer), dtype=self._memory.dtype)
-        pages = whole.view(len(load.pages), self._memory.layout.page_numbers)
-        self._memory.put(load.slot, load.pages, Packed(pages, load.ranks, load.scales))
+        pages = whole.view(-1, self._memory.page_numbers)
+        self._memory.put(load.slot, load.pages, Packed(pages, load.sections))

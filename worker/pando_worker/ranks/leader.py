@@ -49,7 +49,7 @@ class LeadingRunner:
         """Send each of the other ranks its share of an adapter."""
         with self._sending:
             for follower, share in zip(self._followers, shares, strict=True):
-                load = AdapterLoad(slot, tuple(pages), share.ranks, share.scales)
+                load = AdapterLoad(slot, tuple(pages), share.sections)
                 follower.send_multipart([pickle.dumps(load), share.numbers], copy=False)
 
 

@@ -2,8 +2,8 @@
 // rank. The tokens are sorted by adapter, and neighbours with the same one are a run: its A and B are
 // read once for all of them.
 //
-// Adapters lie in pages. A page has PAGE ranks of every section (a linear layer of the checkpoint): A
-// [PAGE, inputs] and B transposed [PAGE, width]. As floats, or as bfloat16.
+// Adapters lie in pages, as floats or as bfloat16. For each section (a linear layer of the checkpoint) an
+// adapter has A, [rank, inputs], and B transposed, [rank, width]. No row goes on in another page.
 
 #pragma once
 
@@ -15,8 +15,6 @@
 #include "team.h"
 #include "vectors.h"
 
-constexpr long PAGE = 16;
-
 // Of a vector: half of them hold the sums of a tile.
 #if defined(__AVX512VL__) || defined(__aarch64__)
 constexpr int REGISTERS = 32;
@@ -26,7 +24,6 @@ constexpr int REGISTERS = 16;
 
 // As written by cpu/ops.py: all numbers are 64 bits wide.
 struct LoraSection {
-    int64_t a, b;          // places in a page
     int64_t first, width;  // columns of y
 };
 struct LoraSite {
@@ -36,18 +33,35 @@ struct LoraSite {
     int64_t most_pages;
     const int32_t* ranks;       // [slots, stride], this layer's sections from `offset` on
     const float* scales;        // the same
+    const int64_t* starts;      // [slots, stride, 2], of A and B, counted from the adapter's first page
     int64_t stride, offset;
-    int64_t inputs, halves, count;
+    int64_t most_rank, inputs, halves, count;
     LoraSection sections[];     // [count]
 
-    long most_rank() const { return most_pages * PAGE; }
     long rank(long slot, long section) const { return ranks[slot * stride + offset + section]; }
     float scale(long slot, long section) const { return scales[slot * stride + offset + section]; }
-    // Row `r` of a matrix [rank, columns] whose first row in a page is at `place`.
-    template <class T>
-    const T* row(long slot, long r, long place, long columns) const {
-        long page = slot_pages[slot * most_pages + r / PAGE];
-        return static_cast<const T*>(pages) + page * page_numbers + place + r % PAGE * columns;
+};
+
+// The rows of a matrix of an adapter.
+template <class T>
+struct LoraRows {
+    const T* pages;
+    const int32_t* numbers;  // of the adapter's pages, from the matrix's first on
+    long page_numbers, place, columns, first;
+
+    // which: 0 for A, 1 for B
+    LoraRows(const LoraSite& site, long slot, long section, int which)
+        : pages(static_cast<const T*>(site.pages)), page_numbers(site.page_numbers) {
+        long start = site.starts[(slot * site.stride + site.offset + section) * 2 + which];
+        numbers = site.slot_pages + slot * site.most_pages + start / page_numbers;
+        place = start % page_numbers;
+        columns = which ? site.sections[section].width : site.inputs;
+        first = (page_numbers - place) / columns;  // rows in the first page
+    }
+    const T* operator[](long r) const {
+        if (r < first) return pages + *numbers * page_numbers + place + r * columns;
+        long in_page = page_numbers / columns, page = (r - first) / in_page;
+        return pages + numbers[1 + page] * page_numbers + (r - first) % in_page * columns;
     }
 };
 
@@ -134,27 +148,29 @@ struct Shrink {
 };
 
 template <int NR, int MR, class T>
-inline void shrink_tile(const Shrink& p, long slot, long section, long i, long rank, bool fetch) {
+inline void shrink_tile(const Shrink& p, const LoraRows<T>& rows, long slot, long section, long i, long rank,
+                        bool fetch) {
     const LoraSite& site = p.site;
     const T* a[NR];
     const float* x[MR];
-    for (int r = 0; r < NR; ++r)
-        a[r] = site.row<T>(slot, rank + r, site.sections[section].a, site.inputs);
+    for (int r = 0; r < NR; ++r) a[r] = rows[rank + r];
     for (int r = 0; r < MR; ++r) x[r] = p.x + p.step.tokens[i + r] * p.x_stride;
     float out[MR][NR], scale = site.scale(slot, section);
     dots<NR, MR>(a, x, site.inputs, fetch, out);
     for (int r = 0; r < MR; ++r)
         for (int c = 0; c < NR; ++c)
-            p.h[((i + r) * site.count + section) * site.most_rank() + rank + c] = scale * out[r][c];
+            p.h[((i + r) * site.count + section) * site.most_rank + rank + c] = scale * out[r][c];
 }
 
 template <int NR, class T>
 inline void shrink_rows(const Shrink& p, long slot, long section, long i, long end, long rank) {
     constexpr int MR = REGISTERS / 8;
+    LoraRows<T> a(p.site, slot, section, 0);
     bool fetch = true;  // by the first tile alone
-    for (; i + MR <= end; i += MR, fetch = false) shrink_tile<NR, MR, T>(p, slot, section, i, rank, fetch);
-    for (; i + 2 <= end; i += 2, fetch = false) shrink_tile<NR, 2, T>(p, slot, section, i, rank, fetch);
-    for (; i < end; ++i, fetch = false) shrink_tile<NR, 1, T>(p, slot, section, i, rank, fetch);
+    for (; i + MR <= end; i += MR, fetch = false)
+        shrink_tile<NR, MR, T>(p, a, slot, section, i, rank, fetch);
+    for (; i + 2 <= end; i += 2, fetch = false) shrink_tile<NR, 2, T>(p, a, slot, section, i, rank, fetch);
+    for (; i < end; ++i, fetch = false) shrink_tile<NR, 1, T>(p, a, slot, section, i, rank, fetch);
 }
 
 constexpr long FOUR = 4;        // ranks of a part of the work
@@ -195,47 +211,46 @@ struct Expand {
 
 // Adds to NV vectors of columns of MR tokens, from column `at` of the section on.
 template <int NV, int MR, class T>
-inline void expand_tile(const Expand& p, long slot, long section, long rank, long i, long at) {
+inline void expand_tile(const Expand& p, const LoraRows<T>& b, long section, long rank, long i, long at) {
     const LoraSite& site = p.site;
     const LoraSection& part = site.sections[section];
-    const float* h = p.h + (i * site.count + section) * site.most_rank();
-    long h_stride = site.count * site.most_rank();
+    const float* h = p.h + (i * site.count + section) * site.most_rank;
+    long h_stride = site.count * site.most_rank;
     float* y[MR];
     Vec acc[MR][NV];
     for (int r = 0; r < MR; ++r) {
         y[r] = p.y + p.step.tokens[i + r] * p.y_stride + part.first + at;
         for (int v = 0; v < NV; ++v) acc[r][v] = load(y[r] + v * VL);
     }
-    for (long first = 0; first < rank; first += PAGE) {
-        const T* b = site.row<T>(slot, first, part.b, part.width) + at;
-        for (long j = first; j < std::min(rank, first + PAGE); ++j, b += part.width) {
-            Vec bs[NV];
-            fetch_some(b + 2 * NV * VL, NV * VL);
-            for (int v = 0; v < NV; ++v) bs[v] = load_wide(b + v * VL);
-            for (int r = 0; r < MR; ++r)
-                for (int v = 0; v < NV; ++v)
-                    acc[r][v] = multiply_add(broadcast(h[r * h_stride + j]), bs[v], acc[r][v]);
-        }
+    for (long j = 0; j < rank; ++j) {
+        const T* row = b[j] + at;
+        Vec bs[NV];
+        fetch_some(row + 2 * NV * VL, NV * VL);
+        for (int v = 0; v < NV; ++v) bs[v] = load_wide(row + v * VL);
+        for (int r = 0; r < MR; ++r)
+            for (int v = 0; v < NV; ++v)
+                acc[r][v] = multiply_add(broadcast(h[r * h_stride + j]), bs[v], acc[r][v]);
     }
     for (int r = 0; r < MR; ++r)
         for (int v = 0; v < NV; ++v) store(y[r] + v * VL, acc[r][v]);
 }
 
 template <int NV, class T>
-inline void expand_rows(const Expand& p, long slot, long section, long rank, long i, long end, long at) {
-    for (; i + 4 <= end; i += 4) expand_tile<NV, 4, T>(p, slot, section, rank, i, at);
-    for (; i < end; ++i) expand_tile<NV, 1, T>(p, slot, section, rank, i, at);
+inline void expand_rows(const Expand& p, const LoraRows<T>& b, long section, long rank, long i, long end,
+                        long at) {
+    for (; i + 4 <= end; i += 4) expand_tile<NV, 4, T>(p, b, section, rank, i, at);
+    for (; i < end; ++i) expand_tile<NV, 1, T>(p, b, section, rank, i, at);
 }
 
 // One column, where less than a vector is left.
 template <class T>
-inline void expand_column(const Expand& p, long slot, long section, long rank, long i, long end, long at) {
+inline void expand_column(const Expand& p, const LoraRows<T>& b, long section, long rank, long i, long end,
+                          long at) {
     const LoraSite& site = p.site;
-    const LoraSection& part = site.sections[section];
     for (; i < end; ++i) {
-        const float* h = p.h + (i * site.count + section) * site.most_rank();
-        float& y = p.y[p.step.tokens[i] * p.y_stride + part.first + at];
-        for (long j = 0; j < rank; ++j) y += h[j] * widened(site.row<T>(slot, j, part.b, part.width)[at]);
+        const float* h = p.h + (i * site.count + section) * site.most_rank;
+        float& y = p.y[p.step.tokens[i] * p.y_stride + site.sections[section].first + at];
+        for (long j = 0; j < rank; ++j) y += h[j] * widened(b[j][at]);
     }
 }
 
@@ -250,9 +265,10 @@ inline void expand(const Expand& p, Range columns) {
             long at = std::max<long>(columns.begin - part.first, 0);
             long stop = std::min<long>(columns.end - part.first, part.width);
             if (!rank) continue;
-            for (; at + NV * VL <= stop; at += NV * VL) expand_rows<NV, T>(p, slot, s, rank, i, end, at);
-            for (; at + VL <= stop; at += VL) expand_rows<1, T>(p, slot, s, rank, i, end, at);
-            for (; at < stop; ++at) expand_column<T>(p, slot, s, rank, i, end, at);
+            LoraRows<T> b(p.site, slot, s, 1);
+            for (; at + NV * VL <= stop; at += NV * VL) expand_rows<NV, T>(p, b, s, rank, i, end, at);
+            for (; at + VL <= stop; at += VL) expand_rows<1, T>(p, b, s, rank, i, end, at);
+            for (; at < stop; ++at) expand_column<T>(p, b, s, rank, i, end, at);
         }
     });
 }

@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from pando_worker.adapters.errors import AdapterError
-from pando_worker.adapters.info import AdapterInfo
+from pando_worker.adapters.info import RANK_PAGE, AdapterInfo
 from pando_worker.adapters.layout import Layout
 from pando_worker.adapters.reading import Adapter, read_adapter
 from pando_worker.models.errors import ModelError
@@ -16,7 +16,7 @@ from pando_worker.models.loading.hub import resolve_adapter
 from pando_worker.models.lora import LoraMemory
 from pando_worker.models.text_part import text_tensors
 from pando_worker.runner.adapters.host_cache import HostCache, Shares
-from pando_worker.runner.adapters.packing import num_pages, pack
+from pando_worker.runner.adapters.packing import pack
 
 _NICE = 5  # added to the threads' niceness: steps come first, and loads still get on
 
@@ -75,13 +75,13 @@ class AdapterLoader:
         except ModelError as error:
             raise AdapterError(str(error)) from error
         adapter = self._read(directory)
-        pages = num_pages(adapter.rank)
+        shares = self._packed(adapter)
+        pages = max(len(share.pages) for share in shares)
         if pages > (most := len(self._memory.pages)):
             raise AdapterError(
-                f"{directory} has rank {adapter.rank}, {pages} pages; device memory for adapters"
-                f" has {most}: raise lora_ranks"
+                f"{directory} takes as much device memory as {pages * RANK_PAGE} ranks of all"
+                f" layers; there is room for {most * RANK_PAGE}: raise lora_ranks"
             )
-        shares = self._packed(adapter)
         self._host.put(adapter.identity, shares)
         return AdapterInfo(
             identity=adapter.identity,

@@ -11,10 +11,9 @@ import torch
 from numpy.typing import NDArray
 
 from pando_worker.adapters.errors import AdapterError
-from pando_worker.adapters.info import RANK_PAGE
-from pando_worker.adapters.layout import Layout, Section
+from pando_worker.adapters.layout import Layout, Placing, Section, pieces
 from pando_worker.adapters.reading import Adapter, Matrix, Pair
-from pando_worker.models.lora import Packed
+from pando_worker.models.lora import Packed, PackedSection
 
 # bfloat16 as its bits, since numpy has no such type.
 _TYPES: dict[torch.dtype, type] = {
@@ -24,63 +23,62 @@ _TYPES: dict[torch.dtype, type] = {
 }
 
 
-def num_pages(rank: int) -> int:
-    """Of an adapter with this largest rank."""
-    return -(-rank // RANK_PAGE)
-
-
 def pack(adapter: Adapter, layout: Layout, dtype: torch.dtype) -> Packed:
     """
     Raises:
         AdapterError: a number is too large for `dtype`.
     """
-    pages: NDArray[Any] = np.empty(
-        (num_pages(adapter.rank), layout.page_numbers), dtype=_TYPES[dtype]
-    )
-    ranks, scales = [], []
-    for section in layout:
-        pair = adapter.pairs.get(section.name)
-        ranks.append(0 if pair is None else pair.rank)
-        scales.append(0.0 if pair is None else pair.scale)
-        if pair is not None:
-            _put(pages, section, pair)
-            _check(pages, section, pair, dtype)
-    numbers = torch.from_numpy(pages)
-    return Packed(numbers.view(dtype), tuple(ranks), tuple(scales))
+    placing = Placing(layout.page_numbers)
+    sections = tuple(_placed(adapter.pairs.get(each.name), each, placing) for each in layout)
+    pages: NDArray[Any] = np.empty((placing.pages, layout.page_numbers), dtype=_TYPES[dtype])
+    for section, packed in zip(layout, sections, strict=True):
+        if (pair := adapter.pairs.get(section.name)) is not None:
+            _put(pages, section, packed, pair)
+            _check(pages, section, packed, pair, dtype)
+    return Packed(torch.from_numpy(pages).view(dtype), sections)
 
 
-def _put(pages: NDArray[Any], section: Section, pair: Pair) -> None:
+def _placed(pair: Pair | None, section: Section, placing: Placing) -> PackedSection:
+    if pair is None:
+        return PackedSection()
+    a = placing.place(pair.rank, section.depth)
+    return PackedSection(pair.rank, pair.scale, a, placing.place(pair.rank, section.width))
+
+
+def _put(pages: NDArray[Any], section: Section, packed: PackedSection, pair: Pair) -> None:
     first, end = section.taken_inputs
-    for page, count in enumerate(_counts(pair.rank)):
-        rows = slice(page * RANK_PAGE, page * RANK_PAGE + count)
-        a, b = _rows(pages[page], section, count)
-        _copy(pair.a[rows, first:end], a)
+    for rows, part in _parts(pages, packed.a, packed.rank, section.depth):
+        _copy(pair.a[rows, first:end], part)
+    for rows, part in _parts(pages, packed.b, packed.rank, section.width):
         column = 0
         for start, stop in section.taken_outputs:
-            _copy(pair.b[start:stop, rows].T, b[:, column : column + stop - start])
+            _copy(pair.b[start:stop, rows].T, part[:, column : column + stop - start])
             column += stop - start
 
 
-def _check(pages: NDArray[Any], section: Section, pair: Pair, dtype: torch.dtype) -> None:
+def _check(
+    pages: NDArray[Any], section: Section, packed: PackedSection, pair: Pair, dtype: torch.dtype
+) -> None:
     """Numbers become infinite only in a type of a smaller range."""
     if dtype != torch.float16 and np.float64 not in (pair.a.dtype, pair.b.dtype):
         return
-    for page, count in enumerate(_counts(pair.rank)):
-        for matrix in _rows(pages[page], section, count):
-            if not torch.from_numpy(matrix).view(dtype).isfinite().all():
+    for start, columns in ((packed.a, section.depth), (packed.b, section.width)):
+        for _, part in _parts(pages, start, packed.rank, columns):
+            if not torch.from_numpy(part).view(dtype).isfinite().all():
                 raise AdapterError(f"{section.name} has numbers that are too large for {dtype}")
 
 
-def _counts(rank: int) -> list[int]:
-    """Ranks in each page."""
-    return [min(RANK_PAGE, rank - first) for first in range(0, rank, RANK_PAGE)]
-
-
-def _rows(page: NDArray[Any], section: Section, count: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The first rows of a section's A and of its transposed B."""
-    a = page[section.a : section.a + count * section.depth]
-    b = page[section.b : section.b + count * section.width]
-    return a.reshape(count, section.depth), b.reshape(count, section.width)
+def _parts(
+    pages: NDArray[Any], start: int, rows: int, columns: int
+) -> list[tuple[slice, NDArray[Any]]]:
+    """The rows of a matrix in each page, and the memory for them."""
+    return [
+        (
+            slice(each.first, each.first + each.rows),
+            pages[each.page, each.place : each.place + each.rows * columns].reshape(-1, columns),
+        )
+        for each in pieces(start, rows, columns, pages.shape[1])
+    ]
 
 
 def _copy(matrix: Matrix, to: NDArray[Any]) -> None:

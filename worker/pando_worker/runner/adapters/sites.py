@@ -1,11 +1,11 @@
 """Which layers of a model take adapters, and where these are in a page of device memory."""
 
 from collections.abc import Iterator
-from itertools import groupby
+from itertools import chain, groupby
 
 from torch import nn
 
-from pando_worker.adapters.layout import Layout, LayoutPlan, Section, Span
+from pando_worker.adapters.layout import Layout, Section, Span
 from pando_worker.models.build import Fill
 from pando_worker.models.layers.linear import ColumnParallelLinear, RowParallelLinear
 from pando_worker.models.loading.fills import fills_of
@@ -16,19 +16,16 @@ Linear = ColumnParallelLinear | RowParallelLinear
 
 def layout_of(model: nn.Module) -> Layout:
     """The model may be without memory yet."""
-    plan = LayoutPlan()
-    for name, layer in _layers(model):
-        _add_sections(plan, name, layer)
-    return plan.layout()
+    return Layout(tuple(chain.from_iterable(_sections(*layer) for layer in _layers(model))))
 
 
 def attach(model: nn.Module, memory: LoraMemory) -> None:
     """Let the model's layers use `memory`, whose layout is the model's."""
-    first, sections = 0, memory.layout.sections
+    first = 0
     for name, layer in _layers(model):
-        count = len(_add_sections(LayoutPlan(), name, layer))
-        layer.lora = LoraSite(memory, first, sections[first : first + count])
-        first += count
+        sections = _sections(name, layer)
+        layer.lora = LoraSite(memory, first, sections)
+        first += len(sections)
 
 
 def _layers(model: nn.Module) -> Iterator[tuple[str, Linear]]:
@@ -37,23 +34,22 @@ def _layers(model: nn.Module) -> Iterator[tuple[str, Linear]]:
             yield name, module
 
 
-def _add_sections(plan: LayoutPlan, name: str, layer: Linear) -> list[Section]:
+def _sections(name: str, layer: Linear) -> list[Section]:
     """One for each tensor of the checkpoint, of which a layer may take several parts."""
-    sections, first_output = [], 0
+    sections: list[Section] = []
     weights = (fill for fill in fills_of(name, layer) if len(fill.shape) == 2)
     for tensor, parts in groupby(weights, key=lambda fill: fill.name):
         fills = list(parts)
         outputs, inputs = fills[0].shape
-        section = plan.add(
+        section = Section(
             tensor.removesuffix(".weight"),
             inputs=inputs,
             outputs=outputs,
             taken_inputs=_span(fills[0], 1),
             taken_outputs=tuple(_span(fill, 0) for fill in fills),
-            first_output=first_output,
+            first_output=sum(each.width for each in sections),
         )
         sections.append(section)
-        first_output += section.width
     return sections
 
 
