@@ -17,11 +17,12 @@ from pando_fleet.registry.registry import Registry
 from pando_operator.controller.manager import Manager
 from pando_operator.controller.observing.watch_caches import WatchCaches
 from pando_operator.controller.shared import Shared
+from pando_operator.kube.backoff import Backoff
 from pando_operator.kube.client import Kube, load_configuration
 from pando_operator.kube.errors import KubeError
 from pando_operator.kube.events import Recorder
 from pando_operator.kube.lease import Leader
-from pando_operator.kube.resources import Key
+from pando_operator.kube.resources import Key, disruption_budgets
 from pando_operator.metrics import Metrics
 from pando_operator.settings import OperatorSettings
 from pando_operator.worker_client import WorkerClient
@@ -109,27 +110,37 @@ class Operator:
 
     async def _work(self) -> None:
         """Runs while it leads; keeps nothing from one term to the next."""
-        manager = Manager()
+        manager, minor = Manager(), await self._server_minor()
         caches = WatchCaches(
             self._kube,
             self._settings.namespaces,
             manager.wake,
             lambda resource: self.metrics.watch_restarts.labels(resource).inc(),
+            disruption_budgets(minor),
         )
         self.metrics.follow_age(lambda: caches.silent_s)
         ready = asyncio.create_task(self._becomes_ready(caches))
         try:
-            await manager.run(self._shared(caches))
+            await manager.run(self._shared(caches, minor))
         finally:
             ready.cancel()
             self._is_ready = False
             self.metrics.follow_age(lambda: 0.0)
 
     async def _becomes_ready(self, caches: WatchCaches) -> None:
-        await caches.synced()
+        await caches.settled()
         self._is_ready = True
 
-    def _shared(self, caches: WatchCaches) -> Shared:
+    async def _server_minor(self) -> int:
+        backoff = Backoff()
+        while True:
+            try:
+                return await self._kube.minor()
+            except KubeError as error:
+                log.warning("the server's version is unknown", extra={"error": str(error)})
+                await asyncio.sleep(backoff.next())
+
+    def _shared(self, caches: WatchCaches, server_minor: int) -> Shared:
         settings, redis = self._settings, self._redis
         return Shared(
             kube=self._kube,
@@ -143,6 +154,7 @@ class Operator:
             recorder=Recorder(self._kube, settings.identity),
             metrics=self.metrics,
             settings=settings,
+            server_minor=server_minor,
         )
 
     async def _healthz(self, _: web.Request) -> web.Response:

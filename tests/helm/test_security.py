@@ -141,6 +141,7 @@ OPERATOR = (
     | allowed("pando.dev", "workerpools/scale", "patch")
     | allowed("apps", "deployments", "list watch create patch")
     | allowed("", "services", "list watch create patch")
+    | allowed("policy", "poddisruptionbudgets", "list watch create patch")
     | allowed("", "pods", "list watch patch")
     | allowed("", "pods/status", "patch")
     | allowed("", "events", "create patch")

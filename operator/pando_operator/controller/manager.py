@@ -32,7 +32,7 @@ class Manager:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(shared.caches.run())
-                await shared.caches.synced()
+                await shared.caches.settled()
                 log.info("pools are known", extra={"pools": len(shared.caches.pools())})
                 while True:
                     self._changed.clear()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pando_operator.adapters.progress import Known
 from pando_operator.kube.resources import Object, version_of
 from pando_operator.resource.pool import WorkerPool
-from pando_operator.resource.status import DecisionRecord, ShadowResult
+from pando_operator.resource.status import DecisionRecord, ShadowResult, WorkerPoolStatus
 from pando_operator.scaling import History, from_status
 
 log = logging.getLogger("pando.operator")
@@ -35,6 +35,7 @@ class Memory:
     troubled: set[str] = field(default_factory=set)  # uids of pods whose start was held up
     observed_at: float | None = None  # seconds since 1970
     written_at: float = 0.0  # when the status was written, monotonic
+    reported: tuple[object, WorkerPoolStatus] | None = None  # as the server has it, as written
     _applied: dict[str, tuple[str, object]] = field(default_factory=dict)
 
     @classmethod

@@ -69,7 +69,9 @@ class PoolLoop:
         worths = Worths(shared.redis, key.name)
         self._reader = Reader(shared.registry, shared.queues, marks, loads, worths, key.name)
         self._executor = Executor(shared.kube, shared.caches, marks, key, self._did)
-        self._owned = OwnedObjects(shared.kube, shared.caches, self._executor, shared.settings, key)
+        self._owned = OwnedObjects(
+            shared.kube, shared.caches, self._executor, shared.settings, key, shared.server_minor
+        )
         self._reporter = Reporter(shared, key)
         self._adapters = AdapterKeeper(shared.workers, shared.metrics, key, shared.clock, self.wake)
         self._memory: Memory | None = None
@@ -129,8 +131,12 @@ class PoolLoop:
     async def _reconcile(self, item: Object) -> float:
         """Returns the seconds until the next reconcile. Raises KubeError."""
         caches, now = self._shared.caches, self._shared.now()
-        if caches.silent_s > STALE_S:
-            raise KubeError(f"the API server has been silent for {caches.silent_s:.0f} s")
+        if (silent_s := caches.silent_in_s(self.key.namespace)) > STALE_S:
+            if refusal := caches.refusal(self.key.namespace):
+                verdict = trouble("Forbidden", refusal)
+                await self._reporter.refuse(item, verdict, self._memory, now)
+                return self._shared.settings.period
+            raise KubeError(f"the API server has been silent for {silent_s:.0f} s")
         if item["metadata"].get("deletionTimestamp"):
             return self._shared.settings.period  # Kubernetes deletes the objects that it owns
         if (namesake := caches.namesake(self.key)) is not None:

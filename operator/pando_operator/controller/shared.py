@@ -30,5 +30,6 @@ class Shared:
     recorder: Recorder
     metrics: Metrics
     settings: OperatorSettings
+    server_minor: int  # of the API server's version
     now: Callable[[], float] = time.time  # seconds since 1970
     clock: Callable[[], float] = time.monotonic

@@ -7,8 +7,10 @@ adds. Each call has a deadline and raises only `KubeError`s.
 import asyncio
 import json
 import os
+import re
 import time
 from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlencode
@@ -40,6 +42,7 @@ class Kube:
         *,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
+        self._ca_file: str | None = configuration.ssl_ca_cert
         self._client = ApiClient(configuration)
         self._client.user_agent = "pando-operator"
         self._timeout_s = timeout_s
@@ -47,6 +50,24 @@ class Kube:
 
     async def close(self) -> None:
         await self._client.close()
+
+    async def minor(self) -> int:
+        """The minor number of the server's version 1.N; 0 for one that was built without it."""
+        timeout = aiohttp.ClientTimeout(total=self._timeout_s)
+        doing = "get version"
+        try:
+            response = await self._request("GET", "/version", {}, None, "", timeout)
+            try:
+                data = await response.read()
+            finally:
+                response.release()
+            if response.status >= 400:
+                raise error_of(response.status, data, doing)
+            digits = re.match(r"\d+", str(json.loads(data)["minor"]))
+            return int(digits[0]) if digits else 0
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError, KeyError) as error:
+            self._read_ca_after(error)
+            raise _unreachable(doing, error) from error
 
     async def get(self, resource: Resource, key: Key) -> Object:
         return await self._call("get", "GET", resource, key)
@@ -150,6 +171,7 @@ class Kube:
             finally:
                 response.close()
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            self._read_ca_after(error)
             raise _unreachable(doing, error) from error
 
     async def _call(
@@ -180,6 +202,7 @@ class Kube:
             answer: Object = json.loads(data)
             return answer
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            self._read_ca_after(error)
             raise _unreachable(doing, error) from error
         except asyncio.CancelledError:
             outcome = "cancelled"
@@ -187,6 +210,13 @@ class Kube:
         finally:
             if self.on_call:
                 self.on_call(verb, resource.plural, outcome, time.monotonic() - started)
+
+    def _read_ca_after(self, error: Exception) -> None:
+        """After a certificate that no known authority has signed, read the authorities again:
+        Kubernetes renews the file when the cluster's authority changes. The next call uses them."""
+        if isinstance(error, aiohttp.ClientConnectorCertificateError) and self._ca_file:
+            with suppress(OSError):  # unreadable for a moment, or half written
+                self._client.rest_client.ssl_context.load_verify_locations(self._ca_file)
 
     async def _request(
         self,

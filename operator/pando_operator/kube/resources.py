@@ -34,6 +34,12 @@ EVENTS = Resource("", "v1", "events", "Event")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 
 
+def disruption_budgets(server_minor: int) -> Resource:
+    """PodDisruptionBudgets by the newest API that a server of version 1.`server_minor` has."""
+    version = "v1" if server_minor >= 21 else "v1beta1"
+    return Resource("policy", version, "poddisruptionbudgets", "PodDisruptionBudget")
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Key:
     """Identifies an object of a kind."""

@@ -2,7 +2,8 @@
 
 A watch that breaks continues where it was, after a backoff. If the server no longer keeps that
 version (410), the objects are listed again. `silent_s` is the time since the server was last heard
-from: above `STALE_S` the objects may be old, and callers must not act on them.
+from: above `STALE_S` the objects may be old, and callers must not act on them. A watch that the
+server refuses is tried again, and whoever waits for the first list need not wait for that one.
 """
 
 import asyncio
@@ -10,10 +11,11 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import aclosing
+from math import inf
 
 from pando_operator.kube.backoff import Backoff
 from pando_operator.kube.client import SILENCE_S, Kube
-from pando_operator.kube.errors import Gone, KubeError
+from pando_operator.kube.errors import Forbidden, Gone, KubeError
 from pando_operator.kube.resources import Key, Object, Resource, key_of, version_of
 
 STALE_S = SILENCE_S + 20.0
@@ -44,9 +46,11 @@ class Watched:
     ) -> None:
         self.objects: dict[Key, Object] = {}
         self.synced = asyncio.Event()  # listed at least once
+        self.settled = asyncio.Event()  # that, or refused
         self.error = ""  # why the watch fails now; empty while it works
+        self.refusal = ""  # the same, if the operator lacks the permission
         self._kube, self._resource = kube, resource
-        self._namespace, self._selector = namespace, selector
+        self.namespace, self._selector = namespace, selector
         self._on_change, self._on_restart = on_change, on_restart
         self._backoff = backoff or Backoff()
         self._clock = clock
@@ -56,7 +60,7 @@ class Watched:
     @property
     def silent_s(self) -> float:
         """Seconds since the API server last confirmed that these objects are current."""
-        return self._clock() - self._heard
+        return self._clock() - self._heard if self.synced.is_set() else inf
 
     async def run(self) -> None:
         """Runs until it is cancelled."""
@@ -72,6 +76,9 @@ class Watched:
                 self._version, reason = None, str(error)
             except KubeError as error:
                 reason = str(error)
+                self.refusal = reason if isinstance(error, Forbidden) else ""
+                if self.refusal:
+                    self.settled.set()
             if not reason:
                 self._backoff.reset()
                 continue
@@ -84,7 +91,7 @@ class Watched:
             self._put(item)
 
     async def _list(self) -> None:
-        items, version = await self._kube.list(self._resource, self._namespace, self._selector)
+        items, version = await self._kube.list(self._resource, self.namespace, self._selector)
         self._well()
         present = {key_of(item): item for item in items}
         for key in self.objects.keys() - present.keys():
@@ -93,12 +100,13 @@ class Watched:
             self._put(item)
         self._version = version
         self.synced.set()
+        self.settled.set()
 
     async def _watch(self) -> bool:
         """Watch until the server ends it; returns whether any event arrived."""
         assert self._version is not None
         any_event = False
-        watch = self._kube.watch(self._resource, self._namespace, self._selector, self._version)
+        watch = self._kube.watch(self._resource, self.namespace, self._selector, self._version)
         async with aclosing(watch) as events:
             async for kind, item in events:
                 any_event = True
@@ -132,7 +140,7 @@ class Watched:
         self._heard = self._clock()
         if self.error:
             log.info("watch works again", extra={"resource": self._resource.plural})
-        self.error = ""
+        self.error = self.refusal = ""
         self._backoff.reset()
 
     def _failed(self, reason: str) -> None:

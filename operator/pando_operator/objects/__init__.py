@@ -1,7 +1,7 @@
 """Builds the Kubernetes objects of a pool; pure.
 
 Read in this order:
-    build.py        the Deployment and the Service
+    build.py        the Deployment, the Service and the PodDisruptionBudget
     pod.py          a worker's pod
     environment.py  the worker's settings as environment variables
     labels.py       names and labels

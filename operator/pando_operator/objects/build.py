@@ -1,4 +1,4 @@
-"""Builds a pool's Deployment and Service for server-side apply.
+"""Builds a pool's Deployment, Service and PodDisruptionBudget for server-side apply.
 
 The same pool and settings always give the same objects, so applying them again changes nothing and
 starts no rollout.
@@ -32,6 +32,21 @@ def deployment(pool: WorkerPool, settings: OperatorSettings) -> dict[str, Any]:
             "template": pod_template(pool, settings),
         },
     }
+
+
+def disruption_budget(pool: WorkerPool, server_minor: int) -> dict[str, Any]:
+    """The pool's PodDisruptionBudget: node drains evict a few replicas at a time.
+
+    Args:
+        server_minor: of the API server's version; 1.26 and older have no policy for unready pods.
+    """
+    spec: dict[str, Any] = {
+        "maxUnavailable": pool.spec.max_unavailable,
+        "selector": {"matchLabels": selector(pool.name)},
+    }
+    if server_minor >= 27:
+        spec["unhealthyPodEvictionPolicy"] = "AlwaysAllow"  # a pool that never starts holds no node
+    return {"metadata": metadata(pool, pool.name), "spec": spec}
 
 
 def service(pool: WorkerPool) -> dict[str, Any]:

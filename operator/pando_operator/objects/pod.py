@@ -14,6 +14,10 @@ from pando_operator.resource.pool import WorkerPool
 from pando_operator.resource.spec import GRACE_MARGIN_S, Template, WorkerPoolSpec
 from pando_operator.settings import OperatorSettings
 
+SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
+"""The cluster autoscaler removes no node with a pod that has an emptyDir, except those named here;
+the worker's own hold nothing that outlives a process."""
+
 _POD_SECURITY = {
     "runAsNonRoot": True,
     "runAsUser": 65_532,  # the image's own; repeated so that volumes can belong to its group
@@ -42,7 +46,10 @@ def _template(pool: WorkerPool, settings: OperatorSettings) -> dict[str, Any]:
     return {
         "metadata": {
             "labels": {**template.labels, **labels(pool.name)},
-            "annotations": dict(template.annotations),
+            "annotations": {
+                SAFE_TO_EVICT: ",".join(_own_paths(pool.spec)),
+                **template.annotations,
+            },
         },
         "spec": _filled(
             {

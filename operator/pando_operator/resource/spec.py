@@ -247,6 +247,14 @@ class WorkerPoolSpec(SpecPart):
             " changes; then leave it out of what you apply",
         ),
     ] = 1
+    max_unavailable: Annotated[
+        int,
+        Field(
+            ge=0,
+            description="replicas that node drains may evict at once: maxUnavailable of the pool's"
+            " PodDisruptionBudget. 0 holds each node until somebody moves the pool",
+        ),
+    ] = 1
     paused: Annotated[
         bool,
         Field(

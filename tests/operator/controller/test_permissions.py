@@ -3,7 +3,10 @@
 import re
 from pathlib import Path
 
-from pando_operator.kube.resources import Object
+import pytest
+
+from pando_operator.kube.errors import NotFound
+from pando_operator.kube.resources import DEPLOYMENTS, WORKER_POOLS, Key, Object
 from tests.operator.controller.conftest import FAST, Scene
 
 PAGE = Path(__file__).parents[3] / "docs" / "operator.md"
@@ -23,9 +26,9 @@ def listed() -> list[Object]:
     return rules
 
 
-def grant(scene: Scene, rules: list[Object]) -> None:
-    metadata = {"name": USER, "namespace": scene.namespace}
-    path = f"{RBAC}/{scene.namespace}"
+def grant(scene: Scene, rules: list[Object], namespace: str = "") -> None:
+    metadata = {"name": USER, "namespace": namespace or scene.namespace}
+    path = f"{RBAC}/{namespace or scene.namespace}"
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": USER}
     subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": USER}
     scene.server.call("POST", f"{path}/roles", {"metadata": metadata, "rules": rules})
@@ -35,7 +38,7 @@ def grant(scene: Scene, rules: list[Object]) -> None:
 
 async def test_the_listed_permissions_are_enough(scene: Scene) -> None:
     rules = listed()
-    assert len(rules) == 9
+    assert len(rules) == 10
     grant(scene, rules)
     async with scene.operator(kubeconfig=str(scene.server.kubeconfig(USER))):
         await scene.make(scaling={"mode": "Manual", **FAST}, replicas=2)
@@ -62,3 +65,29 @@ async def test_a_missing_permission_is_named_in_the_status(scene: Scene) -> None
         message = (await scene.condition("Degraded"))["message"]
         assert 'cannot patch resource "services"' in message
     assert scene.cluster.workers == {}
+
+
+async def test_a_namespace_that_it_may_not_watch_stops_no_other(scene: Scene) -> None:
+    other = f"{scene.namespace}-other"
+    scene.server.call("POST", "/api/v1/namespaces", {"metadata": {"name": other}})
+    grant(scene, listed())
+    grant(scene, [rule for rule in listed() if rule["resources"] != ["pods"]], other)
+    scaling = {"mode": "Manual", **FAST}
+    kind = {"apiVersion": WORKER_POOLS.api_version, "kind": WORKER_POOLS.kind}
+    body = kind | {"metadata": {"name": "theirs", "namespace": other}}
+    theirs = Key(other, "theirs")
+    kubeconfig = str(scene.server.kubeconfig(USER))
+    async with scene.operator(kubeconfig=kubeconfig, namespaces=(scene.namespace, other)):
+        await scene.make(scaling=scaling, replicas=1)
+        await scene.kube.create(WORKER_POOLS, body | {"spec": {"model": "m", "replicas": 1}})
+        await scene.serving(1)
+
+        async def named() -> bool:
+            status = (await scene.kube.get(WORKER_POOLS, theirs)).get("status", {})
+            found = {one["type"]: one for one in status.get("conditions", ())}
+            said = found.get("Degraded", {"reason": "", "message": ""})
+            return said["reason"] == "Forbidden" and 'list resource "pods"' in said["message"]
+
+        await scene.until(named, "the condition names the permission")
+    with pytest.raises(NotFound):  # it acts on nothing that it cannot see
+        await scene.kube.get(DEPLOYMENTS, theirs)

@@ -1,6 +1,7 @@
 """The operator end to end: load grows and shrinks a pool, in steps that interrupt no request."""
 
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import web
@@ -10,7 +11,13 @@ from pando_fleet.placement.tree import PrefixTree
 from pando_fleet.records.decisions import PastDecisions
 from pando_fleet.records.expected import ExpectedPools
 from pando_fleet.records.queues import Queues
-from pando_operator.kube.resources import DEPLOYMENTS, SERVICES, WORKER_POOLS, Object
+from pando_operator.kube.resources import (
+    DEPLOYMENTS,
+    SERVICES,
+    WORKER_POOLS,
+    Object,
+    disruption_budgets,
+)
 from pando_router.fleet_view.snapshot import GRACE_S
 from tests.operator.controller.conftest import FAST, Scene, draining
 from tests.operator.front import Fault, Front
@@ -31,6 +38,35 @@ async def test_a_new_pool_gets_its_deployment_service_and_least_replicas(scene: 
     assert (await scene.condition("Ready"))["status"] == "True"
     assert (await scene.condition("Degraded"))["status"] == "False"
     assert (await scene.status())["observedGeneration"] == 1
+
+
+async def test_the_pools_disruption_budget_follows_its_spec_and_is_set_back(scene: Scene) -> None:
+    budgets = disruption_budgets(await scene.kube.minor())
+
+    async def allows() -> int | None:
+        found, _ = await scene.kube.list(budgets, scene.namespace)
+        return next((one["spec"].get("maxUnavailable") for one in found), None)
+
+    def is_now(count: int) -> Callable[[], Awaitable[bool]]:
+        async def is_so() -> bool:
+            return await allows() == count
+
+        return is_so
+
+    async with scene.operator():
+        pool = await scene.make(maxUnavailable=2)
+        await scene.serving(1)
+        budget = await scene.kube.get(budgets, scene.key())
+        assert await allows() == 2
+        assert budget["metadata"]["ownerReferences"][0]["uid"] == pool["metadata"]["uid"]
+        (replica,) = await scene.cluster.pods()
+        wanted = budget["spec"]["selector"]["matchLabels"].items()
+        assert wanted <= replica["metadata"]["labels"].items()
+        await scene.change(maxUnavailable=1)
+        await scene.until(is_now(1), "it follows the spec")
+        theirs = {"spec": {"maxUnavailable": 7}}
+        await scene.kube.patch(budgets, scene.key(), theirs, manager="somebody")
+        await scene.until(is_now(1), "it is set back")
 
 
 async def test_load_above_the_target_adds_replicas_and_says_why(scene: Scene) -> None:

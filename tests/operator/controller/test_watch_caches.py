@@ -5,7 +5,7 @@ from copy import deepcopy
 
 from pando_operator.controller.observing.watch_caches import WatchCaches
 from pando_operator.kube.client import Kube
-from pando_operator.kube.resources import PODS, Key, Object
+from pando_operator.kube.resources import PODS, Key, Object, disruption_budgets
 from tests.operator.api_server import ApiServer
 from tests.operator.pool_crd import install
 from tests.waiting import until_async
@@ -30,7 +30,8 @@ async def test_a_pod_without_its_label_or_with_another_leaves_its_pool(
     """The answer to a write of the operator shows that before the watch does."""
     install(api_server)
     woken: list[Key] = []
-    caches = WatchCaches(kube, (namespace,), woken.append, lambda _: None)
+    budgets = disruption_budgets(await kube.minor())
+    caches = WatchCaches(kube, (namespace,), woken.append, lambda _: None, budgets)
     running = asyncio.create_task(caches.run())
     a, b = Key(namespace, "a"), Key(namespace, "b")
     try:

@@ -1,6 +1,9 @@
 """Calls to a real API server: results, owners of fields, and errors."""
 
+from pathlib import Path
+
 import pytest
+import trustme
 
 from pando_operator.kube.client import Kube, load_configuration
 from pando_operator.kube.errors import Conflict, Forbidden, Gone, Invalid, NotFound, Unavailable
@@ -152,5 +155,25 @@ async def test_an_api_server_that_nobody_runs_is_unavailable(api_server: ApiServ
     try:
         with pytest.raises(Unavailable, match="list pods"):
             await kube.list(PODS)
+    finally:
+        await kube.close()
+
+
+async def test_a_new_authority_of_the_cluster_is_read_when_its_certificates_appear(
+    api_server: ApiServer, namespace: str, tmp_path: Path
+) -> None:
+    right = (api_server.folder / "ca.crt").read_bytes()
+    configuration = await load_configuration(str(api_server.kubeconfig()))
+    mounted = tmp_path / "ca.crt"
+    trustme.CA().cert_pem.write_to_path(mounted)
+    configuration.ssl_ca_cert = str(mounted)
+    kube = Kube(configuration)
+    try:
+        with pytest.raises(Unavailable, match="CERTIFICATE_VERIFY_FAILED"):
+            await kube.list(PODS, namespace)
+        mounted.write_bytes(right)
+        with pytest.raises(Unavailable, match="CERTIFICATE_VERIFY_FAILED"):
+            await kube.list(PODS, namespace)
+        assert (await kube.list(PODS, namespace))[0] == []
     finally:
         await kube.close()

@@ -8,7 +8,7 @@ import pytest
 
 from pando_operator.kube.client import Kube
 from pando_operator.kube.resources import DEPLOYMENTS, SERVICES, Key
-from pando_operator.objects.build import deployment, service
+from pando_operator.objects.build import deployment, disruption_budget, service
 from pando_operator.objects.labels import labels, selector, selector_text
 from pando_operator.resource.parse import parse
 from pando_operator.resource.pool import WorkerPool
@@ -173,6 +173,27 @@ def test_a_template_goes_before_what_the_operator_would_do() -> None:
     assert names.count("PANDO_LOG_FORMAT") == 1
     assert {"name": "PANDO_LOG_FORMAT", "value": "human"} in container["env"]
     assert sorted(mounts) == ["/cache", "/cache/huggingface", "/dev/shm", "/tmp/"]
+
+
+def test_a_cluster_autoscaler_may_remove_a_workers_node() -> None:
+    """Worker's own volumes are scratch; those of the template may hold anything."""
+    built = deployment(pool(tensorParallelSize=2), SETTINGS)
+    volumes = [volume["name"] for volume in pod_of(built)["volumes"]]
+    annotations = built["spec"]["template"]["metadata"]["annotations"]
+    name = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
+    assert annotations[name].split(",") == volumes == ["pando-tmp", "pando-cache", "pando-shm"]
+    mine = deployment(pool(template={"annotations": {name: "none"}}), SETTINGS)
+    assert mine["spec"]["template"]["metadata"]["annotations"][name] == "none"
+
+
+@pytest.mark.parametrize("minor", [25, 37])
+def test_node_drains_evict_as_many_replicas_as_the_spec_allows(minor: int) -> None:
+    budget = disruption_budget(pool(maxUnavailable=2), minor)
+    assert budget["spec"]["maxUnavailable"] == 2
+    assert ("unhealthyPodEvictionPolicy" in budget["spec"]) == (minor >= 27)
+    assert budget["spec"]["selector"]["matchLabels"] == selector("llama")
+    kind = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget"}
+    kubernetes_validate.validate(kind | budget, f"1.{minor}", strict=True)
 
 
 def test_a_null_takes_the_operators_value_away() -> None:

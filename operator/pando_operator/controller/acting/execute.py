@@ -52,8 +52,15 @@ class Executor:
             self._did(type(action).__name__)
 
     async def scale(self, replicas: int) -> None:
-        """Set the number of pods. Nothing else writes `replicas`."""
+        """Set the number of pods. Nothing else writes `replicas`.
+
+        Raises Conflict, instead of lowering it, if the Deployment has changed since it was seen:
+        such a write may be an old one of an operator that no longer leads.
+        """
         metadata = {"name": self._pool.name, "namespace": self._pool.namespace}
+        there = self._caches.deployment(self._pool)
+        if there is not None and replicas < there["spec"].get("replicas", 0):
+            metadata["resourceVersion"] = there["metadata"]["resourceVersion"]
         body = {"metadata": metadata, "spec": {"replicas": replicas}}
         self._caches.adopt(DEPLOYMENTS, await self._kube.apply(DEPLOYMENTS, body, manager=SCALER))
 

@@ -1,4 +1,5 @@
-"""Keeps the objects that a pool owns as its spec requires: its Deployment and its Service."""
+"""Keeps the objects that a pool owns as its spec requires: its Deployment, its Service and its
+PodDisruptionBudget."""
 
 import json
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from pando_operator.kube.resources import (
     Resource,
     key_of,
 )
-from pando_operator.objects.build import deployment, service
+from pando_operator.objects.build import deployment, disruption_budget, service
 from pando_operator.objects.labels import POOL_LABEL
 from pando_operator.resource.pool import WorkerPool
 from pando_operator.settings import OperatorSettings
@@ -38,6 +39,7 @@ class _Built(NamedTuple):
 
     version: tuple[str, int]  # uid and generation of the pool
     service: tuple[Object, str]
+    budget: tuple[Object, str]
     deployment: tuple[Object, str]
 
 
@@ -52,18 +54,22 @@ class OwnedObjects:
         executor: Executor,
         settings: OperatorSettings,
         key: Key,
+        server_minor: int,
     ) -> None:
         self._kube, self._caches, self._executor = kube, caches, executor
-        self._settings, self._key = settings, key
+        self._settings, self._key, self._server_minor = settings, key, server_minor
         self._built: _Built | None = None
 
     async def apply(self, pool: WorkerPool, memory: Memory, size: int) -> int:
-        """Apply both objects and return the Deployment's `replicas`; a new Deployment gets `size`.
+        """Apply all objects and return the Deployment's `replicas`; a new Deployment gets `size`.
 
         Raises KubeError: one of REFUSALS if only a person can fix the cause.
         """
         built = self._build(pool)
         await self._apply(SERVICES, *built.service, self._caches.service(self._key), memory)
+        await self._apply(
+            self._caches.budgets, *built.budget, self._caches.budget(self._key), memory
+        )
         (wanted, digest), there = built.deployment, self._caches.deployment(self._key)
         if there is None:
             # Without a size it would start with one pod. The scaler takes the field over below.
@@ -95,7 +101,8 @@ class OwnedObjects:
         """Build the objects, once for each version of the spec."""
         version = pool.metadata.uid, pool.metadata.generation
         if self._built is None or self._built.version != version:
-            made = service(pool), deployment(pool, self._settings)
+            budget = disruption_budget(pool, self._server_minor)
+            made = service(pool), budget, deployment(pool, self._settings)
             self._built = _Built(version, *((one, _digest(one)) for one in made))
         return self._built
 

@@ -27,7 +27,7 @@ ALL = ("",)  # the API's name for all namespaces
 
 
 class WatchCaches:
-    """Start `run`, then wait for `synced`."""
+    """Start `run`, then wait for `settled`."""
 
     def __init__(
         self,
@@ -35,8 +35,10 @@ class WatchCaches:
         namespaces: Sequence[str],
         wake: Callable[[Key], None],
         on_restart: Callable[[str], None],
+        budgets: Resource,
         backoff: Callable[[], Backoff] = Backoff,
     ) -> None:
+        self.budgets = budgets  # the API version of PodDisruptionBudgets that the server has
         self._wake = wake
         self._namespaces = tuple(dict.fromkeys(namespaces)) or ALL
         self._pods: defaultdict[Key, dict[Key, Object]] = defaultdict(dict)  # by pool
@@ -64,6 +66,7 @@ class WatchCaches:
             WORKER_POOLS: watch(WORKER_POOLS, "", self._pool_changed),
             DEPLOYMENTS: watch(DEPLOYMENTS, POOL_LABEL, self._part_changed),
             SERVICES: watch(SERVICES, POOL_LABEL, self._part_changed),
+            budgets: watch(budgets, POOL_LABEL, self._part_changed),
             PODS: watch(PODS, any_selector_text(), self._pod_changed),
         }
 
@@ -73,14 +76,23 @@ class WatchCaches:
             for watched in self._all():
                 tasks.create_task(watched.run())
 
-    async def synced(self) -> None:
+    async def settled(self) -> None:
+        """Wait until each kind is known, or known to be refused, in each namespace."""
         for watched in self._all():
-            await watched.synced.wait()
+            await watched.settled.wait()
 
     @property
     def silent_s(self) -> float:
         """Seconds since the quietest watch last heard from the API server."""
         return max(watched.silent_s for watched in self._all())
+
+    def silent_in_s(self, namespace: str) -> float:
+        """The same for the watches that show a namespace; infinite until all have been listed."""
+        return max(watched.silent_s for watched in self._in(namespace))
+
+    def refusal(self, namespace: str) -> str:
+        """Why the operator may not see a kind of objects in the namespace; "" if it may."""
+        return next(filter(None, (watched.refusal for watched in self._in(namespace))), "")
 
     @property
     def errors(self) -> list[str]:
@@ -88,8 +100,10 @@ class WatchCaches:
         return [watched.error for watched in self._all() if watched.error]
 
     def covers(self, namespace: str) -> bool:
-        """Whether this operator manages pools in the namespace."""
-        return self._namespaces == ALL or namespace in self._namespaces
+        """Whether this operator manages pools in the namespace, and has seen them."""
+        pools = self._watches[WORKER_POOLS]
+        mine = [watched for watched in pools if watched.namespace in ("", namespace)]
+        return any(watched.synced.is_set() for watched in mine)
 
     def pools(self) -> list[Key]:
         return [key for watched in self._watches[WORKER_POOLS] for key in watched.objects]
@@ -102,6 +116,9 @@ class WatchCaches:
 
     def service(self, key: Key) -> Object | None:
         return self._find(SERVICES, key)
+
+    def budget(self, key: Key) -> Object | None:
+        return self._find(self.budgets, key)
 
     def pods(self, key: Key) -> list[Object]:
         """A pool's pods, sorted by name. A pod that was taken from its ReplicaSet, such as for
@@ -125,6 +142,9 @@ class WatchCaches:
 
     def _all(self) -> list[Watched]:
         return [watched for group in self._watches.values() for watched in group]
+
+    def _in(self, namespace: str) -> list[Watched]:
+        return [watched for watched in self._all() if watched.namespace in ("", namespace)]
 
     def _find(self, resource: Resource, key: Key) -> Object | None:
         found = (watched.objects.get(key) for watched in self._watches[resource])

@@ -212,6 +212,9 @@ class Reporter:
         after: WorkerPoolStatus,
         memory: Memory | None,
     ) -> None:
+        if memory and memory.reported and memory.reported[0] == item.get("status"):
+            # An older CRD drops fields that it does not know: they are no change each time.
+            before = memory.reported[1]
         age_s = self._shared.clock() - memory.written_at if memory else inf
         if not is_due(before, after, age_s):
             return
@@ -225,6 +228,7 @@ class Reporter:
         self._shared.caches.adopt(WORKER_POOLS, written)
         if memory:
             memory.written_at = self._shared.clock()
+            memory.reported = written.get("status"), after
         for said in _changes(before, after):
             await self._say(item, said)
 
