@@ -1,7 +1,7 @@
 """Log-probabilities of tokens under the model's own distribution: before bias, penalties,
 temperature and masks. Computed only if a request asks for them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,7 +10,8 @@ from torch import Tensor
 from pando_worker.batch import Logprobs, PromptScores
 from pando_worker.tensors.transfer import HostCopy, to_device
 
-# Prompt logits in memory at a time. For 32k tokens and a vocabulary of 128k, all take 16 GiB.
+# Prompt logits in memory at a time: for 32k tokens and a vocabulary of 128k, all take 16 GiB. The
+# same for the logits of sampled tokens, which are there but of which the sums make copies.
 SCORE_BYTES = 32 * 2**20
 
 
@@ -42,6 +43,10 @@ def token_logprobs(logits: Tensor, tokens: Tensor, top: int) -> DeviceLogprobs:
         logits: float32 [n, vocab_size]
         tokens: int64 [n]; the log-probability for -1 is meaningless
     """
+    size = max(1, SCORE_BYTES // (logits.shape[1] * logits.itemsize))
+    if len(logits) > size:
+        parts = [slice(start, start + size) for start in range(0, len(logits), size)]
+        return _joined([token_logprobs(logits[part], tokens[part], top) for part in parts])
     total = logits.logsumexp(dim=-1, keepdim=True)
     best = logits.topk(min(top, logits.shape[1]), dim=-1)
     chosen = logits.gather(1, tokens.clamp(min=0)[:, None]) - total
@@ -66,6 +71,10 @@ def prompt_logprobs(
         block = slice(start, start + size)
         logits = head(hidden[after[block]])
         parts.append(token_logprobs(logits, targets[block], scores.top_logprobs))
+    return _joined(parts)
+
+
+def _joined(parts: Sequence[DeviceLogprobs]) -> DeviceLogprobs:
     return DeviceLogprobs(
         torch.cat([part.chosen for part in parts]),
         torch.cat([part.top_ids for part in parts]),

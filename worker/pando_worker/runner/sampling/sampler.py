@@ -54,6 +54,8 @@ SMALL = 16_384
 HEAD = 256
 # Selecting more than one in WIDE values costs as much as sorting all.
 WIDE = 16
+# Logits that are sampled at a time: drawing makes up to six copies of them.
+SAMPLE_BYTES = 64 * 2**20
 
 
 @torch.inference_mode()
@@ -65,6 +67,10 @@ def sample(logits: Tensor, params: SamplingBatch, searches: Searches = BY_TORCH)
         logits: float32 [rows, vocab_size]; -inf forbids a token
         searches: the device's own searches
     """
+    size = max(1, SAMPLE_BYTES // (logits.shape[1] * logits.itemsize))
+    if len(logits) > size:
+        parts = [slice(start, start + size) for start in range(0, len(logits), size)]
+        return torch.cat([sample(logits[p], _rows_of(params, p), searches) for p in parts])
     if remainder := logits.shape[1] % BLOCK:
         logits = functional.pad(logits, (0, BLOCK - remainder), value=-torch.inf)
     best, tokens = (searches.best or _best)(logits)
@@ -73,6 +79,18 @@ def sample(logits: Tensor, params: SamplingBatch, searches: Searches = BY_TORCH)
         some = _take(logits, drawn)
         tokens.index_copy_(0, rows, _draw(some, best[rows], params, drawn, searches.nucleus))
     return tokens.masked_fill_(best - best != 0, -1)  # infinity - infinity is NaN
+
+
+def _rows_of(params: SamplingBatch, rows: slice) -> SamplingBatch:
+    """The parameters with which tokens are drawn, of some rows."""
+    return SamplingBatch(
+        temperature=params.temperature[rows],
+        top_k=params.top_k[rows],
+        top_p=params.top_p[rows],
+        min_p=params.min_p[rows],
+        seed=params.seed[rows],
+        step=params.step[rows],
+    )
 
 
 def _best(logits: Tensor) -> tuple[Tensor, Tensor]:
