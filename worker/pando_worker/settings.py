@@ -191,7 +191,12 @@ class WorkerSettings(BaseSettings):
     ] = None
     mem_fraction_static: Annotated[
         float,
-        Field(gt=0, lt=1, description="the KV pool's share of the memory that the weights leave"),
+        Field(
+            gt=0,
+            lt=1,
+            description="the KV pool's share of the memory that the weights leave, and on CUDA also"
+            " the largest steps, which are measured at the start",
+        ),
     ] = 0.8
     max_total_tokens: Annotated[
         int | None, Field(ge=1, description="cap on the KV pool, in tokens")

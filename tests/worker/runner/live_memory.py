@@ -1,4 +1,4 @@
-"""Counts the memory of tensors that live at once, on a CPU: what a GPU's allocator would hand out."""
+"""Counts the memory of tensors that live at once, on a CPU: what a GPU's allocator would give."""
 
 import weakref
 from collections.abc import Callable
@@ -48,4 +48,4 @@ def peak_bytes(run: Callable[[], object]) -> int:
     """The most memory that `run` holds at once, beyond what there was before."""
     with LiveMemory() as memory:
         run()
-    return memory.peak
+        return int(memory.peak)

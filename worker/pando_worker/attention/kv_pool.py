@@ -95,6 +95,16 @@ class TokenToKVPool:
         layers = self.parts(released=released).values()
         return sum(part.nbytes // part.shape[0] for parts in layers for part in parts)
 
+    def clear(self) -> None:
+        """Fill all slots with zeros."""
+        for part in (*self.k, *self.v):
+            part.view(torch.uint8).zero_()
+
+    def release(self) -> None:
+        """Free the memory, although tensors of it may be referenced. Nothing may use it again."""
+        for part in (*self.k, *self.v):
+            part.untyped_storage().resize_(0)
+
     def arrive(self, layer: int) -> None:
         """Attention calls this before it uses a layer."""
         if self.before_layer is not None:

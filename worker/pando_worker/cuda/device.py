@@ -1,5 +1,6 @@
 """Which GPU a rank has, and its free memory."""
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -57,3 +58,20 @@ def memory_for_model(device: torch.device, wanted: int | None, ranks: int) -> in
             f" {free / 2**30:.1f} GiB are free"
         )
     return share
+
+
+def most_bytes(run: Callable[[], object], device: torch.device) -> int:
+    """The most memory of a GPU that `run` takes at once: torch's, and what libraries take for
+    themselves, such as the code of kernels and NCCL's buffers."""
+
+    def of_others() -> int:
+        free, total = torch.cuda.mem_get_info(device)
+        return total - free - torch.cuda.memory_reserved(device)
+
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    before, others = torch.cuda.memory_allocated(device), of_others()
+    run()
+    torch.cuda.synchronize(device)
+    taken = torch.cuda.max_memory_allocated(device) - before
+    return taken + max(0, of_others() - others)

@@ -10,6 +10,7 @@ Read in this order:
     sampling/        turns logits into tokens
     cpu/             chooses kernels or torch on a CPU
     cuda/            chooses flashinfer or torch on a GPU; CUDA graphs
+    step_memory.py   the largest steps, to measure their memory
     trial.py         batches that belong to no request
     threaded.py      makes a runner asynchronous with a thread
 

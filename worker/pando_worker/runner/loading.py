@@ -2,7 +2,7 @@
 
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,9 @@ from pando_worker.models.parallel import ParallelGroup
 from pando_worker.models.sight import blindness
 from pando_worker.runner.adapters.memory import adapter_bytes, make_memory
 from pando_worker.runner.cpu.quantization import choose_scheme
-from pando_worker.runner.kv.pool_plan import plan_pool
+from pando_worker.runner.kv.host_pool import STAGING_BYTES
+from pando_worker.runner.kv.pool_plan import PoolPlan, plan_pool
+from pando_worker.runner.step_memory import LargestSteps
 from pando_worker.settings import DType, WorkerSettings
 
 if TYPE_CHECKING:  # transformers takes seconds to import, and most models do not need it
@@ -59,12 +61,22 @@ class LoadedModel:
     weight_bytes: int  # this rank's
     quantized: bool  # some weights are integers, which need the kernels
     ops: ChosenOps  # used by the model's layers
-    kv_pool: TokenToKVPool
-    capacity_tokens: int  # of the pool, a multiple of the page size; on CUDA it has an extra page
+    steps: LargestSteps
+    plan: PoolPlan
+    kv_pool: TokenToKVPool  # of `plan`; on CUDA it has an extra page
     lora: LoraMemory | None  # of adapters, which the model's layers use
     tower: "VisionTower | None"  # of a model that sees
     image_tokens: int  # how many embeddings of image tokens there is room for
     whole_image_tokens: int  # of an image that it sees, if one step must run them all; else 0
+
+    @property
+    def capacity_tokens(self) -> int:
+        """Of the pool, a multiple of the page size."""
+        return self.plan.capacity_tokens
+
+    def with_pool(self, plan: PoolPlan) -> "LoadedModel":
+        """The model with another pool."""
+        return replace(self, plan=plan, kv_pool=plan.make_pool(self.device))
 
     def next_logits(
         self, input_ids: Tensor, positions: Tensor, attention: AttentionBackend
@@ -75,7 +87,8 @@ class LoadedModel:
 
 
 def load_model(settings: WorkerSettings, group: ParallelGroup) -> LoadedModel:
-    """Load this rank's share of the model that the settings name.
+    """Load this rank's share of the model that the settings name. On CUDA its pool is as large as
+    trial steps need, until these have shown how much memory steps take.
 
     Raises:
         ModelError: the model is not found, not supported, broken or does not fit.
@@ -93,6 +106,8 @@ def load_model(settings: WorkerSettings, group: ParallelGroup) -> LoadedModel:
     model = build_model(config, dtype, device, group, context_length, ops, scheme)
     whole_image_tokens = config.whole_image_tokens if tower else 0
     beside = adapter_bytes(settings, model, dtype) + image_bytes
+    if device.type == "cuda" and settings.host_memory_gib:
+        beside += 2 * STAGING_BYTES
     plan = plan_pool(
         settings,
         model.attention_layers,
@@ -105,10 +120,19 @@ def load_model(settings: WorkerSettings, group: ParallelGroup) -> LoadedModel:
     )
     _fill(settings, model, model_dir, device, scheme)
     quantized = is_quantized(model)
-    message = "%s loaded in %.1f s as %s; KV pool of %d tokens as %s: %s"
     seconds = time.monotonic() - started
     kept = f"{dtype}, weights {scheme.name}" if scheme and quantized else dtype
-    log.info(message, model_dir, seconds, kept, plan.capacity_tokens, plan.dtype, plan.budget)
+    log.info("%s loaded in %.1f s as %s", model_dir, seconds, kept)
+    steps = LargestSteps(
+        rows=settings.max_running_requests,
+        chunk_tokens=settings.chunked_prefill_size,
+        longest=min(context_length, plan.capacity_tokens),
+        capacity_tokens=plan.capacity_tokens,
+        page_size=settings.page_size,
+        vocab_size=config.vocab_size,
+    )
+    if device.type == "cuda":
+        plan = plan.for_trial(steps.pool_tokens)
     return LoadedModel(
         config=config,
         context_length=context_length,
@@ -118,8 +142,9 @@ def load_model(settings: WorkerSettings, group: ParallelGroup) -> LoadedModel:
         weight_bytes=weight_bytes(model) + (weight_bytes(tower) if tower else 0),
         quantized=quantized,
         ops=ops,
+        steps=steps,
+        plan=plan,
         kv_pool=plan.make_pool(device),
-        capacity_tokens=plan.capacity_tokens,
         lora=make_memory(settings, model, dtype, device),
         tower=tower,
         image_tokens=image_bytes // tower.embedding_bytes if tower else 0,

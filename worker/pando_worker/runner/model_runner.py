@@ -1,5 +1,8 @@
 """`TorchModelRunner`: owns the weights and the KV pool, and runs the scheduler's batches."""
 
+import gc
+import logging
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -10,6 +13,7 @@ from pando_worker.batch import ForwardBatch
 from pando_worker.cores import available_cores
 from pando_worker.cpu.attention import CpuAttention
 from pando_worker.cpu.search import best_by
+from pando_worker.cuda.device import most_bytes
 from pando_worker.models.parallel import ParallelGroup
 from pando_worker.pools import Pools
 from pando_worker.runner.adapters.loader import AdapterLoader
@@ -20,7 +24,7 @@ from pando_worker.runner.cpu.race import NotedOps
 from pando_worker.runner.cuda.cuda_graph import CudaGraphRunner
 from pando_worker.runner.cuda.cuda_path import capture_graphs, choose_attention, choose_searches
 from pando_worker.runner.image_embeddings import ImageEmbeddings
-from pando_worker.runner.kv.host_pool import make_host_pool
+from pando_worker.runner.kv.host_pool import HostKVPool, make_host_pool
 from pando_worker.runner.loading import LoadedModel, load_model
 from pando_worker.runner.sampling.future_tokens import FutureTokens
 from pando_worker.runner.sampling.histories import Histories
@@ -28,9 +32,12 @@ from pando_worker.runner.sampling.logprobs import prompt_logprobs
 from pando_worker.runner.sampling.pooling import pool
 from pando_worker.runner.sampling.sampler import Searches
 from pando_worker.runner.sampling.step import TorchStep
+from pando_worker.runner.step_memory import LargestSteps
 from pando_worker.runner.trial import trial_batch
 from pando_worker.settings import WorkerSettings
 from pando_worker.tensors.transfer import to_device
+
+log = logging.getLogger("pando.worker.runner")
 
 
 class TorchModelRunner:
@@ -63,7 +70,6 @@ class TorchModelRunner:
         torch.set_num_threads(max(1, threads // self._group.size))
         loaded = load_model(settings, self._group)
         self.config, self.context_length = loaded.config, loaded.context_length
-        self.kv_pool, self.capacity_tokens = loaded.kv_pool, loaded.capacity_tokens
         self._model, self._device = loaded.model, loaded.device
         self._weight_bytes = loaded.weight_bytes
         self.lora = loaded.lora
@@ -76,21 +82,59 @@ class TorchModelRunner:
         self._images = ImageEmbeddings(loaded.tower, self._group) if loaded.tower else None
         self._image_tokens = loaded.image_tokens
         self._whole_image_tokens = loaded.whole_image_tokens
-        self.host_pool = make_host_pool(loaded.kv_pool, settings, self._group)
-        self._futures = FutureTokens(settings.max_running_requests, loaded.device)
-        longest = min(loaded.context_length, loaded.capacity_tokens)
-        self._histories = Histories(settings.max_running_requests, longest, loaded.device)
-        plain = TorchAttention(loaded.kv_pool, loaded.dtype)
-        self.attention: AttentionBackend = plain
         self.graphs: CudaGraphRunner | DecodeTapes | None = None
         if loaded.device.type == "cuda":
-            self.attention = choose_attention(settings, loaded, plain)
-        self._searches = choose_searches(self.attention)
+            loaded = self._with_sized_pool(settings, loaded)
+        message = "KV pool of %d tokens as %s: %s"
+        log.info(message, loaded.capacity_tokens, loaded.plan.dtype, loaded.plan.budget)
+        plain = self._prepare(settings, loaded)
+        self.host_pool = make_host_pool(loaded.kv_pool, settings, self._group)
         if loaded.device.type == "cpu":
             self._choose_cpu_path(settings, loaded, plain)
         self._warm_up()
         if loaded.device.type == "cuda":
             self.graphs = capture_graphs(settings, loaded, self.attention, self._futures)
+
+    def _prepare(self, settings: WorkerSettings, loaded: LoadedModel) -> TorchAttention:
+        """Set up all that depends on the pool; returns torch's attention."""
+        self.kv_pool, self.capacity_tokens = loaded.kv_pool, loaded.capacity_tokens
+        self.host_pool = HostKVPool(loaded.kv_pool, settings.page_size, 0)
+        self._futures = FutureTokens(settings.max_running_requests, loaded.device)
+        longest = min(loaded.context_length, loaded.capacity_tokens)
+        self._histories = Histories(settings.max_running_requests, longest, loaded.device)
+        plain = TorchAttention(loaded.kv_pool, loaded.dtype)
+        self.attention: AttentionBackend = plain
+        if loaded.device.type == "cuda":
+            self.attention = choose_attention(settings, loaded, plain)
+        self._searches = choose_searches(self.attention)
+        return plain
+
+    def _with_sized_pool(self, settings: WorkerSettings, loaded: LoadedModel) -> LoadedModel:
+        """The model with a pool in the memory that its largest steps leave."""
+
+        def run() -> None:
+            plain = self._prepare(settings, loaded)
+            self.run_trial(loaded.steps)
+            self.attention = plain  # without flashinfer's workspaces
+
+        step_bytes = most_bytes(run, loaded.device)
+        loaded.kv_pool.release()
+        gc.collect()
+        torch.cuda.empty_cache()
+        return loaded.with_pool(loaded.plan.beside(step_bytes, self._group))
+
+    def run_trial(self, steps: LargestSteps) -> None:
+        """Run each of these steps twice. Each is kept while the next one is planned and runs, as
+        steps of requests are. The pool, which must have no owners, is cleared before, as they read
+        slots that no step wrote."""
+        self.kv_pool.clear()
+        size, kept = self._page_size, None
+        pages, window_pages = self.capacity_tokens // size, self.kv_pool.window_slots // size
+        for batch in steps.batches(pages, window_pages):
+            for _ in range(2):
+                step = self.launch(batch)
+                step.sample(steps.mask)
+                kept = step  # noqa: F841
 
     @property
     def pools(self) -> Pools:

@@ -59,10 +59,7 @@ def choose_searches(attention: AttentionBackend) -> Searches:
     """The sampler's searches: with flashinfer's attention also its search for top-p."""
     if not isinstance(attention, FlashinferAttention):
         return BY_TORCH
-    nucleus = RadixNucleus()
-    weights = torch.ones(1, 64, device=attention.device)
-    nucleus(weights, weights[:, 0] / 2)  # compiles it now, before a request waits for it
-    return Searches(nucleus=nucleus)
+    return Searches(nucleus=RadixNucleus())
 
 
 def capture_graphs(

@@ -28,11 +28,12 @@ class KVBudget:
 
     memory_bytes: int  # for weights and KV cache together
     weight_bytes: int
-    mem_fraction_static: float  # the pool's share of the memory that the weights leave
+    mem_fraction_static: float  # the pool's share of the memory that weights and steps leave
     cell_bytes: int
     page_size: int
     max_total_tokens: int | None = None
     spare_pages: int = 0  # extra pages of each pool, beyond its capacity
+    step_bytes: int = 0  # what the largest steps hold at once, as measured
     history_bytes: int = 0  # of what the pool leaves, for the histories of penalised requests
 
     def capacity(self) -> int:
@@ -73,7 +74,7 @@ class KVBudget:
 
     @property
     def _pool_bytes(self) -> int:
-        left = self.memory_bytes - self.weight_bytes
+        left = self.memory_bytes - self.weight_bytes - self.step_bytes
         return min(int(left * self.mem_fraction_static), left - self.history_bytes)
 
     def _capped(self, tokens: int) -> int:
@@ -83,10 +84,11 @@ class KVBudget:
         return tokens // self.page_size * self.page_size
 
     def __str__(self) -> str:
+        steps = f" steps {self.step_bytes / MIB:.1f} MiB," if self.step_bytes else ""
         cap = "" if self.max_total_tokens is None else f", max_total_tokens {self.max_total_tokens}"
         return (
             f"weights {self.weight_bytes / MIB:.1f} MiB of {self.memory_bytes / MIB:.1f} MiB,"
-            f" mem_fraction_static {self.mem_fraction_static} of the rest for the pool,"
+            f"{steps} mem_fraction_static {self.mem_fraction_static} of the rest for the pool,"
             f" {self.history_bytes / MIB:.1f} MiB of it kept free for requests with penalties,"
             f" {self.cell_bytes} bytes a token{cap}"
         )

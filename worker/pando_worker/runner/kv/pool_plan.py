@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -27,9 +27,38 @@ class PoolPlan:
     layers: Sequence[AttentionLayer]
     dtype: torch.dtype
     budget: KVBudget
+    share: WindowShare | None  # what window layers would have as their own pool
     capacity_tokens: int  # a multiple of the page size
-    windowed: frozenset[int]  # indices of the layers with their own pool
-    window_tokens: int  # of that pool; 0 without one
+    window_layers: frozenset[int]  # indices of the layers whose window is shorter than the context
+    window_tokens: int  # of their own pool; 0 if they share the others'
+
+    @property
+    def windowed(self) -> frozenset[int]:
+        """Indices of the layers with their own pool."""
+        return self.window_layers if self.window_tokens else frozenset()
+
+    def for_trial(self, tokens: int) -> "PoolPlan":
+        """A pool for steps that belong to no request, of at most so many tokens."""
+        size = self.budget.page_size
+        tokens = -(-tokens // size) * size
+        return replace(
+            self,
+            capacity_tokens=min(self.capacity_tokens, tokens),
+            window_tokens=min(self.window_tokens, tokens),
+        )
+
+    def beside(self, step_bytes: int, group: ParallelGroup) -> "PoolPlan":
+        """The pool in the memory that the largest steps leave, equally large on every rank.
+
+        Args:
+            step_bytes: what they hold at once, beside weights and pool
+
+        Raises:
+            DoesNotFit: not even one page does.
+        """
+        budget = replace(self.budget, step_bytes=step_bytes)
+        tokens, window_tokens = _capacities(budget, self.share, group)
+        return replace(self, budget=budget, capacity_tokens=tokens, window_tokens=window_tokens)
 
     def make_pool(self, device: torch.device) -> TokenToKVPool:
         pool = TokenToKVPool(
@@ -92,8 +121,9 @@ def plan_pool(
         layers=layers,
         dtype=dtype,
         budget=budget,
+        share=share,
         capacity_tokens=tokens,
-        windowed=windowed if window_tokens else frozenset(),
+        window_layers=windowed,
         window_tokens=window_tokens,
     )
 
