@@ -27,10 +27,10 @@ class CommandSender:
         Raises:
             zmq.Again: the socket's queue is full.
         """
-        self._behind = []
         first = self._encoder.encode(command)
-        if self._behind:
-            self._socket.send_multipart([first, *self._behind], zmq.NOBLOCK, copy=False)
+        behind, self._behind = self._behind, []
+        if behind:
+            self._socket.send_multipart([first, *behind], zmq.NOBLOCK, copy=False)
         else:
             self._socket.send(first, zmq.NOBLOCK)
 

@@ -4,6 +4,7 @@ import time
 import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from pando_worker.server.images import prompt_image
 from pando_worker.vision.array_file import ArrayFile, store
 from pando_worker.vision.processed import Processed
 from pando_worker.wire import CommandReceiver, CommandSender
+from tests.waiting import until
 
 MIB = 2**20
 
@@ -114,3 +116,24 @@ def test_hundreds_of_mebibytes_cost_the_loop_neither_time_nor_memory(
         (first, second) = read_images(arrived.images, np.full(8, 7, np.int32), are_whole=False)
         for span in (first, second):
             np.testing.assert_array_equal(span.arrays["pixel_values"][3], expected)
+
+
+def test_nobody_waits_until_memory_is_unmapped() -> None:
+    """Whoever drops the last array: that would hold Python's lock for a tenth of a second."""
+    file = ArrayFile()
+    stored = store(file.path, [image({"pixel_values": np.ones((256, MIB // 4), np.float32)})])
+    (one,) = file.loaded(stored)
+    file.close()
+    assert mapped() == [256 * MIB]
+    assert one.arrays["pixel_values"].sum() == 256 * MIB // 4  # which reads every page
+    began = time.thread_time()
+    del one
+    assert time.thread_time() - began < 0.005
+    until(lambda: not mapped(), "it is unmapped")
+
+
+def mapped() -> list[int]:
+    """Sizes of images' files that this process has mapped."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    ranges = [line.split()[0].split("-") for line in lines if "pando-image" in line]
+    return [int(end, 16) - int(start, 16) for start, end in ranges]

@@ -5,14 +5,18 @@ than once while Python's lock is held, and every stream would wait. So they are 
 in memory, which the HTTP process maps and never touches.
 """
 
+import ctypes
 import mmap
 import os
 import sys
 import tempfile
+import threading
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
+from queue import SimpleQueue
 
 import numpy as np
 
@@ -63,11 +67,49 @@ class ArrayFile:
 
     def loaded(self, images: Sequence[Stored]) -> list[Processed]:
         """Images with their arrays, which are read-only."""
-        mapped = mmap.mmap(self._file, 0, access=mmap.ACCESS_READ)
+        mapped = _mapped(self._file)
         return [
             replace(one.image, arrays={name: _array(mapped, at) for name, at in one.places.items()})
             for one in images
         ]
+
+
+def _mapped(file: int) -> memoryview:
+    """A whole file. Whoever drops the last reference to it does not wait: to unmap half a GiB takes
+    a tenth of a second, in which Python's `mmap` would hold its lock."""
+    _start_unmapping()
+    size = os.fstat(file).st_size
+    address = _LIBC.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file, 0)
+    if address == _FAILED:
+        raise OSError(ctypes.get_errno(), f"cannot map {size} bytes of images")
+    memory = (ctypes.c_char * size).from_address(address)
+    weakref.finalize(memory, _UNMAPPING.put, (address, size)).atexit = False
+    return memoryview(memory).toreadonly().cast("B")
+
+
+@cache
+def _start_unmapping() -> None:
+    threading.Thread(target=_unmap, name="image-unmap", daemon=True).start()
+
+
+def _unmap() -> None:
+    while True:
+        _LIBC.munmap(*_UNMAPPING.get())  # ctypes releases Python's lock
+
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_LIBC.mmap.restype = ctypes.c_void_p
+_LIBC.mmap.argtypes = [
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_long,
+]
+_LIBC.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_FAILED = ctypes.c_void_p(-1).value
+_UNMAPPING: SimpleQueue[tuple[int, int]] = SimpleQueue()  # may be put to within a finalizer
 
 
 def _close(file: int, path: Path) -> None:
@@ -97,7 +139,7 @@ def _write(file: int, array: Array, start: int) -> None:
         start, left = start + done, left[done:]
 
 
-def _array(mapped: mmap.mmap, at: _Place) -> Array:
+def _array(mapped: memoryview, at: _Place) -> Array:
     count = int(np.prod(at.shape, dtype=np.int64))
     found: Array = np.frombuffer(mapped, at.dtype, count, at.offset).reshape(at.shape)
     return found
