@@ -36,7 +36,7 @@ class _Answer:
 
 
 class WorkerClient:
-    """A connection pool to all workers; `close` it at the end."""
+    """Connections to all workers; `close` it at the end."""
 
     def __init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None
@@ -70,7 +70,8 @@ class WorkerClient:
 
     async def _post(self, url: str, body: dict[str, Any], limit_s: float) -> _Answer:
         if self._session is None:
-            connector = aiohttp.TCPConnector(limit=MOST_CONNECTIONS)
+            # Calls are rare: a kept connection would mostly be one that the worker has closed.
+            connector = aiohttp.TCPConnector(limit=MOST_CONNECTIONS, force_close=True)
             self._session = aiohttp.ClientSession(connector=connector)
         limits = aiohttp.ClientTimeout(total=limit_s, sock_connect=CONNECT_S)
         try:

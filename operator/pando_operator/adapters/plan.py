@@ -47,9 +47,7 @@ PRELOAD_LIMIT_S = 600.0
 @dataclass(frozen=True, slots=True)
 class Plan:
     calls: tuple[Call, ...]  # to make now
-    dropped: frozenset[
-        CallTarget
-    ]  # whose calls to end: their replicas leave, are gone or are silent
+    dropped: frozenset[CallTarget]  # calls to end: their replicas leave, are gone or silent
     known: Mapping[str, Known]  # by name; to be remembered
     progress: tuple[Progress, ...]  # of each adapter of the spec
     waiting: frozenset[str]  # names of replicas that are not ready before they have adapters
