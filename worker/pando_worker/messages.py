@@ -234,7 +234,8 @@ class AdapterRefused(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 class AdapterPlaces(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Where adapters are, by identity; sent after changes. The others are on disk."""
 
-    device: tuple[bytes, ...] = ()
+    device: tuple[bytes, ...] = ()  # in a slot, or being loaded into one
+    waiting: tuple[bytes, ...] = ()  # for a slot
     host: tuple[bytes, ...] = ()
 
 
@@ -300,6 +301,7 @@ class Stats(msgspec.Struct, kw_only=True, tag=True):
     adapter_slots: int = 0  # adapters in device memory at once
     free_adapter_slots: int = 0  # empty, or with an adapter that no request holds
     adapter_idle_s: float = 0.0  # since the one was used that gives way next; 0.0: none has to
+    adapters_loading: int = 0  # into slots
     adapters_waiting: int = 0  # which waiting requests need, and that have no slot yet
     adapter_load_s: float = 0.0  # of a load from host memory, smoothed; 0.0 before the first one
     adapter_read_s: float = 0.0  # what reading one from disk adds

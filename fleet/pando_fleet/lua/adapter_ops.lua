@@ -22,7 +22,7 @@ local function read_slots(r, row)
   return {
     name = r.name, free_slots = free_slots, load_s = load_s, read_s = read_s,
     slot_wait_s = slot_wait_s, incarnation = incarnation, device = device, waiting = waiting,
-    host = host, ahead = ahead, idle_s = idle_s,
+    host = host, loading = loading, ahead = ahead, idle_s = idle_s,
   }
 end
 
@@ -41,13 +41,13 @@ local function read_all_slots(ready, adapters)
       slots[found.name], rows[#rows + 1] = found, found
     end
   end
+  -- A replica's own times would keep loads, and so new measurements, from one that was slow once.
   local usual_load = mean_of(rows, 'load_s', PRIOR_LOAD)
   local usual_read = mean_of(rows, 'read_s', 0)
   local usual_wait = mean_of(rows, 'slot_wait_s', PRIOR_SLOT_WAIT)
   local stays = mean_of(rows, 'idle_s', 0)
   for _, row in ipairs(rows) do
-    row.load = row.load_s > 0 and row.load_s or usual_load
-    row.read = row.read_s > 0 and row.read_s or usual_read
+    row.load, row.read = usual_load, usual_read
     row.wait = row.slot_wait_s > 0 and row.slot_wait_s or usual_wait
     -- As in weigh_leaves: the time to load again what gives way, times how likely it is needed.
     row.evict = row.idle_s > 0 and row.load * stays / (row.idle_s + stays) or 0
@@ -62,7 +62,7 @@ local function adapter_delays(row, key)
   if not row or has(row.device, key) then
     return 0, 0, 0
   end
-  local load_s = row.load + (has(row.host, key) and 0 or row.read)
+  local load_s = (1 + row.loading) * row.load + (has(row.host, key) and 0 or row.read)
   if has(row.waiting, key) then
     return load_s, row.ahead * row.wait, 0
   elseif row.free_slots >= 1 then
@@ -78,6 +78,7 @@ local function expect_load(row, key, adapters)
   end
   if row.free_slots >= 1 then
     row.free_slots, row.device = row.free_slots - 1, row.device .. key .. ' '
+    row.loading = row.loading + 1
   else
     row.ahead, row.waiting = row.ahead + 1, row.waiting .. key .. ' '
   end

@@ -225,6 +225,7 @@ def _slots_of(beat: Heartbeat) -> bytes:
 
     row = AdapterTerms(
         free_slots=beat.free_adapter_slots,
+        loading=beat.adapters_loading,
         ahead=beat.adapters_waiting,
         idle_s=beat.adapter_idle_s,
         load_s=beat.adapter_load_s,

@@ -44,6 +44,7 @@ class Heartbeat:
     adapter_states: tuple[Adapter, ...] = ()
     adapter_slots: Count = 0  # adapters that fit into device memory at once; 0: unknown
     free_adapter_slots: Count = 0  # empty, or with an adapter that gives way: no request holds it
+    adapters_loading: Count = 0  # into slots, one after the other
     adapters_waiting: Count = 0  # that waiting requests need while requests hold all slots
     # Since the adapter was used that gives way to the next load; 0: none has to.
     adapter_idle_s: Seconds = 0.0

@@ -55,7 +55,8 @@ def terms(candidate: Candidate) -> str:
     if c.adapter_load_s or c.adapter_wait_s:
         adapter = (
             f", waits {c.adapter_wait_s:.4f} s for a slot for its adapter and loads it in"
-            f" {c.adapter_load_s:.4f} s"
+            f" {c.adapter_load_s:.4f} s, for which another gives way that costs"
+            f" {c.adapter_evict_s:.4f} s if it is needed again"
         )
     return (
         f"waits {c.wait_s:.4f} s for prefills and {c.kv_wait_s:.4f} s for KV space"

@@ -27,6 +27,8 @@ class ReplicaRow:
             "adapter_states": to_builtins(beat.adapter_states),
             "adapter_slots": beat.adapter_slots or None,
             "free_adapter_slots": beat.free_adapter_slots if beat.adapter_slots else None,
+            "adapter_idle_s": beat.adapter_idle_s,
+            "adapters_loading": beat.adapters_loading,
             "adapters_waiting": beat.adapters_waiting,
             "adapter_load_s": beat.adapter_load_s,
             "adapter_read_s": beat.adapter_read_s,

@@ -15,8 +15,6 @@ how many can be loaded).
 
 Simplified: an adapter that no request holds makes room, so its slot counts as free. There it counts
 as taken; but vLLM, of whose adapters only those of running requests are reported, counts like this.
-That an adapter waits is not known by name here, so the 0.6 is not given: a replica where it waits
-has no free slot, and gets 0.0. Between two of those the other scorers decide.
 """
 
 from collections.abc import Sequence

@@ -86,6 +86,7 @@ class VirtualAdapters:
 def adapter_states(names: Sequence[str], places: AdapterPlaces) -> tuple[Adapter, ...]:
     """As a worker reports them in its heartbeats."""
     at = dict.fromkeys(places.host, AdapterPlace.HOST)
+    at |= dict.fromkeys(places.waiting, AdapterPlace.WAITING)
     at |= dict.fromkeys(places.device, AdapterPlace.DEVICE)
     identities = map(identity_of, names)
     return tuple(

@@ -256,6 +256,7 @@ class Replica:
             return
         self._leaving = self.scheduler.step()
         if self.model.now_s <= now_s:
+            self._leave()
             self._wait_for_loads(now_s)
             return
         self._wake_at(self.model.now_s)

@@ -92,6 +92,35 @@ async def test_prompts_of_one_call_see_the_loads_of_those_before(world: World) -
     assert [each.chosen.adapter_load_s for each in placed] == [5.0, 0.0, 0.0]
 
 
+async def test_loads_run_one_after_the_other(world: World) -> None:
+    await beat(world, "a", host=[PIRATE, POET], adapters_loading=1)
+    assert (await terms(world, PIRATE))["a"].adapter_load_s == 0.5
+    await world.place(adapter=PIRATE.key)
+    assert (await terms(world, POET))["a"].adapter_load_s == 0.75
+
+
+async def test_of_adapters_that_would_give_way_the_one_unused_for_longest_does(
+    world: World,
+) -> None:
+    """As often as the ages of two say, it is needed again within the pool's mean age."""
+    await beat(world, "old", device=[POET], host=[PIRATE], adapter_idle_s=60.0)
+    await beat(world, "young", device=[SQL], host=[PIRATE], adapter_idle_s=20.0)
+    await beat(world, "empty", host=[PIRATE], adapter_idle_s=0.0)
+    found = await terms(world, PIRATE)
+    assert {name: each.adapter_evict_s for name, each in found.items()} == {
+        "old": pytest.approx(0.25 * 40 / (60 + 40)),
+        "young": pytest.approx(0.25 * 40 / (20 + 40)),
+        "empty": 0.0,
+    }
+    assert (await world.place(adapter=PIRATE.key)).chosen.replica == "empty"
+
+
+async def test_a_load_that_was_slow_once_keeps_no_adapter_away(world: World) -> None:
+    await beat(world, "slow", host=[PIRATE], adapter_load_s=0.75)
+    await beat(world, "fast", host=[PIRATE], adapter_load_s=0.25)
+    assert {each.adapter_load_s for each in (await terms(world, PIRATE)).values()} == {0.5}
+
+
 async def test_requests_for_the_base_cost_the_same_as_ever(world: World) -> None:
     await beat(world, "a", free_adapter_slots=0)
     await world.beat("b")

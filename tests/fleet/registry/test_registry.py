@@ -30,6 +30,8 @@ FULL = Heartbeat(
     ),
     adapter_slots=8,
     free_adapter_slots=7,
+    adapters_loading=2,
+    adapter_idle_s=3.5,
     adapters_waiting=1,
     adapter_load_s=0.02,
     adapter_read_s=0.3,

@@ -35,6 +35,7 @@ class AdapterTerms(NamedTuple):
     their keys (`pando_fleet.registry.adapter`), each followed by a space."""
 
     free_slots: float
+    loading: float  # adapters, one after the other
     ahead: float  # adapters that wait for a slot
     idle_s: float
     load_s: float  # as in heartbeats; 0: not measured

@@ -12,6 +12,7 @@ const TERMS = [
   ["evict_s", "to compute again", format.seconds],
   ["adapter_wait_s", "wait for an adapter slot", format.seconds],
   ["adapter_load_s", "to load the adapter", format.seconds],
+  ["adapter_evict_s", "to load another again", format.seconds],
   ["cost_s", "delay caused", format.seconds],
   ["outstanding", "requests there", format.whole],
   ["unpinned_tokens", "KV not pinned", format.count],

@@ -1,9 +1,11 @@
 """An adapter as the scheduler serves it, as data; what waits for it, and how long that takes."""
 
+import math
 from dataclasses import dataclass, field
 
 from pando_worker.adapters.info import AdapterInfo
 from pando_worker.batch import Job
+from pando_worker.messages import Stats
 from pando_worker.scheduler.req import Req
 
 # Weight of a new measurement of a load or a wait against the earlier ones.
@@ -19,6 +21,38 @@ class Mean:
     def add(self, seconds: float) -> None:
         share = _NEWEST if self.seconds else 1.0
         self.seconds += share * (seconds - self.seconds)
+
+
+@dataclass(slots=True)
+class Times:
+    """How long loads and waits take. Both happen one after the other, so each is counted from the
+    end of the one before it: placement multiplies them by how many are ahead."""
+
+    load: Mean = field(default_factory=Mean)  # from host memory
+    read: Mean = field(default_factory=Mean)  # what reading it from disk adds
+    wait: Mean = field(default_factory=Mean)  # in the line for a slot
+    loads: int = 0
+    _loaded_at: float = -math.inf  # the last one
+    _got_slot_at: float = -math.inf
+
+    def loaded(self, load: "Load", now: float) -> None:
+        took = now - max(load.began, self._loaded_at)
+        self._loaded_at = now
+        self.loads += 1
+        if load.was_in_host:
+            self.load.add(took)
+        else:
+            self.read.add(max(0.0, took - self.load.seconds))
+
+    def got_slot(self, waited_since: float, now: float) -> None:
+        self.wait.add(now - max(waited_since, self._got_slot_at))
+        self._got_slot_at = now
+
+    def put_stats(self, stats: Stats) -> None:
+        stats.adapter_load_s = self.load.seconds
+        stats.adapter_read_s = self.read.seconds
+        stats.adapter_slot_wait_s = self.wait.seconds
+        stats.adapter_loads_total = self.loads
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from pando_worker.messages import (
     Stats,
     UnloadAdapter,
 )
-from pando_worker.scheduler.adapters.adapter import Adapter, FailedLoad, Load, Mean, Need
+from pando_worker.scheduler.adapters.adapter import Adapter, FailedLoad, Load, Need, Times
 from pando_worker.scheduler.req import Req
 
 log = logging.getLogger("pando.worker.scheduler")
@@ -62,9 +62,7 @@ class ServedAdapters:
         self._events: list[Event] = []
         self._failed: list[FailedLoad] = []
         self._moved = False  # whether an adapter is in another place than reported
-        self._load_s, self._read_s, self._wait_s = Mean(), Mean(), Mean()
-        self._loads_total = 0
-        self._granted_at = -math.inf  # when one in line last got a slot
+        self._times = Times()
 
     @property
     def is_busy(self) -> bool:
@@ -196,11 +194,9 @@ class ServedAdapters:
         stats.adapter_slots = self.slots.num_slots
         stats.free_adapter_slots = self.slots.free_slots + self.slots.evictable_slots
         stats.adapter_idle_s = self._next_idle_s()
+        stats.adapters_loading = len(self._loading)
         stats.adapters_waiting = len(self._in_line_since)
-        stats.adapter_load_s = self._load_s.seconds
-        stats.adapter_read_s = self._read_s.seconds
-        stats.adapter_slot_wait_s = self._wait_s.seconds
-        stats.adapter_loads_total = self._loads_total
+        self._times.put_stats(stats)
 
     def _next_idle_s(self) -> float:
         """How long the adapter has been idle that gives way to the next load; 0 if none has to. In
@@ -228,8 +224,11 @@ class ServedAdapters:
             self.slots.release(identity)
 
     def _places(self) -> AdapterPlaces:
-        device = (identity for identity, each in self._adapters.items() if self._is_in_slot(each))
-        return AdapterPlaces(device=tuple(device), host=tuple(self._runner.in_host_memory))
+        return AdapterPlaces(
+            device=tuple(identity for identity in self._adapters if identity in self.slots),
+            waiting=tuple(self._in_line_since),
+            host=tuple(self._runner.in_host_memory),
+        )
 
     # Other threads' results
 
@@ -283,8 +282,8 @@ class ServedAdapters:
             except Exception as error:
                 self._fail(adapter, error)
                 continue
-            self._measure(load)
             adapter.used_at = self._clock()
+            self._times.loaded(load, adapter.used_at)
             self._fresh[identity] = adapter
             self._opened[identity] = None
             self._answer(adapter.pins)
@@ -302,14 +301,6 @@ class ServedAdapters:
         for call in adapter.pins:
             self._events.append(AdapterRefused(call=call, status=502, message=message))
         adapter.pins.clear()
-
-    def _measure(self, load: Load) -> None:
-        took = self._clock() - load.began
-        self._loads_total += 1
-        if load.was_in_host:
-            self._load_s.add(took)
-        else:
-            self._read_s.add(max(0.0, took - self._load_s.seconds))
 
     def _answer(self, calls: list[int]) -> None:
         self._events += [AdapterDone(call=call) for call in calls]
@@ -354,15 +345,13 @@ class ServedAdapters:
             if not is_blocked and self.slots.can_take(adapter.info.pages):
                 self._start(adapter, now)
                 if identity in waited:
-                    # Since it came to wait or the one before it no longer did: the time of one
-                    # place in the line.
-                    self._wait_s.add(now - max(waited[identity], self._granted_at))
-                    self._granted_at = now
+                    self._times.got_slot(waited[identity], now)
                 continue
             self._in_line_since[identity] = waited.get(identity, now)
             if need.is_starving and not is_blocked:
                 is_blocked = True  # those behind it must not take what becomes free
                 self._make_room(adapter.info.pages)
+        self._moved |= waited.keys() != self._in_line_since.keys()
         if self._closed and not is_blocked:
             self._opened |= self._closed
             self._closed = {}
@@ -375,6 +364,7 @@ class ServedAdapters:
         was_in_host = info.identity in self._runner.in_host_memory
         adapter.load = Load(self._runner.load(place.slot, place.pages, info), now, was_in_host)
         self._loading[info.identity] = adapter
+        self._moved = True
         self._lacking_pins.pop(info.identity, None)
 
     def _make_room(self, pages: int) -> None:

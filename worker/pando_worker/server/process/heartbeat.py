@@ -126,6 +126,7 @@ class Heart:
     def _adapter_states(self) -> tuple[Adapter, ...]:
         places = self._service.engine.adapter_places
         place_of = dict.fromkeys(places.host, AdapterPlace.HOST)
+        place_of |= dict.fromkeys(places.waiting, AdapterPlace.WAITING)
         place_of |= dict.fromkeys(places.device, AdapterPlace.DEVICE)
         return tuple(
             Adapter(
