@@ -7,15 +7,17 @@ from typing import Any, Literal
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from fastapi.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
 from pando_fleet.distribution import version
 from pando_fleet.redis.client import FleetError
+from pando_router.chat.routes import CHAT_PATH
 from pando_router.configuration.live import Live
 from pando_router.control.openapi import describe
+from pando_router.dashboard.routes import PAGE_PATH
 from pando_router.endpoints import ENDPOINTS
 from pando_router.endpoints.chat import CHAT
 from pando_router.errors import ApiError, bad_request, unavailable
@@ -31,7 +33,7 @@ from pando_router.placing.route import resolve
 from pando_router.placing.steering import Steerer
 from pando_router.process.lifecycle import Lifecycle
 from pando_router.telemetry.metrics import Metrics
-from pando_router.tenants.guard import tenant_of
+from pando_router.tenants.guard import ROOT_PATH, tenant_of
 
 
 def create_control(
@@ -62,6 +64,17 @@ def create_control(
 
     def names(request: Request) -> Models:
         return Models(view.fleet, live.settings.aliases, tenant_of(request.scope))
+
+    @app.get(ROOT_PATH, include_in_schema=False)
+    async def root(request: Request) -> Response:
+        """A page for people, and for programs the paths that there are."""
+        pages = {"dashboard": PAGE_PATH}
+        if live.settings.chat_page:
+            pages = {"chat": CHAT_PATH, **pages}
+        if "text/html" in request.headers.get("accept", ""):
+            return RedirectResponse(next(iter(pages.values())), 303)
+        others = {"models": "/v1/models", "openapi": "/openapi.json", "health": "/healthz"}
+        return JSONResponse({"name": app.title, "version": app.version, **others, **pages})
 
     @app.get("/healthz", responses={500: {"description": "this router needs a restart"}})
     async def healthz() -> JSONResponse:
@@ -156,7 +169,7 @@ def create_control(
 
     @app.exception_handler(HTTPException)
     async def http_error(request: Request, error: HTTPException) -> Response:
-        message = f"{error.detail}: {request.method} {request.url.path}"
+        message = f"{error.detail}: {request.method} {request.url.path}{_with_v1(app, request)}"
         headers = dict(error.headers or {})
         if error.status_code == 405:  # Starlette lists the methods of one route only
             headers = {"allow": ", ".join(_methods(app, request))}
@@ -165,6 +178,13 @@ def create_control(
     # Made when it is first requested, as it would be a third of a router's start.
     description = live.derived(lambda now: cache(partial(describe, app, now)))
     return app
+
+
+def _with_v1(app: FastAPI, request: Request) -> str:
+    """The advice for a client whose base URL lacks /v1."""
+    path = f"/v1{request.url.path}"
+    known = {*ENDPOINTS, *(route.path for route in app.routes if isinstance(route, Route))}
+    return f"; did you mean {path}?" if path in known else ""
 
 
 def _methods(app: FastAPI, request: Request) -> list[str]:

@@ -17,8 +17,9 @@ class Totals:
     """The counts at one moment. Only the first and the last two fields may decrease."""
 
     at: float  # Unix time, seconds
-    requests: float
-    failed: float  # answered with a status of 500 or above
+    answered: float  # requests with a status below 400
+    refused: float  # with one of the client's mistakes, 400 to 498
+    failed: float  # with 500 or above
     prompt_tokens: float
     predicted_tokens: float
     delivered_tokens: float
@@ -34,7 +35,8 @@ class Point:
     """A field is None if there was nothing to measure."""
 
     at: float
-    requests_per_s: float
+    answered_per_s: float
+    refused_per_s: float
     failed_per_s: float
     in_flight: int
     queued: int
@@ -72,7 +74,8 @@ def difference(before: Totals, now: Totals, bounds: Sequence[float]) -> Point:
     counts = [b - a for a, b in zip(earlier, now.first_tokens, strict=True)]
     return Point(
         at=now.at,
-        requests_per_s=(now.requests - before.requests) / elapsed_s,
+        answered_per_s=(now.answered - before.answered) / elapsed_s,
+        refused_per_s=(now.refused - before.refused) / elapsed_s,
         failed_per_s=(now.failed - before.failed) / elapsed_s,
         in_flight=now.in_flight,
         queued=now.queued,

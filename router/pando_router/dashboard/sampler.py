@@ -7,6 +7,7 @@ from time import time
 from prometheus_client import Counter
 
 from pando_router.dashboard.history import INTERVAL_S, History, Totals
+from pando_router.errors import CLIENT_CLOSED_REQUEST
 from pando_router.fleet_view.view import FleetView
 from pando_router.process.lifecycle import Lifecycle
 from pando_router.telemetry.metrics import FIRST_BYTE_BOUNDS, Metrics
@@ -40,12 +41,13 @@ class Sampler:
 
     def sample(self) -> None:
         self._follow_gaps()
-        requests, failed = self._requests()
+        answered, refused, failed = self._requests()
         metrics = self._metrics
         self.history.add(
             Totals(
                 at=time(),
-                requests=requests,
+                answered=answered,
+                refused=refused,
                 failed=failed,
                 prompt_tokens=_sum(metrics.prompt_tokens),
                 predicted_tokens=_sum(metrics.predicted_tokens),
@@ -58,15 +60,21 @@ class Sampler:
             )
         )
 
-    def _requests(self) -> tuple[float, float]:
-        """All requests, and those that failed."""
-        requests = failed = 0.0
+    def _requests(self) -> tuple[float, float, float]:
+        """Requests that were answered, refused and failed; those whose client left are neither."""
+        answered = refused = failed = 0.0
         for family in self._metrics.requests.collect():
             for sample in family.samples:
-                if sample.name.endswith("_total"):
-                    requests += sample.value
-                    failed += sample.value if sample.labels["status"] >= "500" else 0.0
-        return requests, failed
+                if not sample.name.endswith("_total"):
+                    continue
+                status = int(sample.labels["status"])
+                if status < 400:
+                    answered += sample.value
+                elif status >= 500:
+                    failed += sample.value
+                elif status != CLIENT_CLOSED_REQUEST:
+                    refused += sample.value
+        return answered, refused, failed
 
     def _first_tokens(self) -> tuple[float, ...]:
         """Streams of all pools by time to first byte, as cumulative buckets."""

@@ -11,7 +11,8 @@ from pando_router.tenants.tenants import Tenants
 
 SCOPE_KEY = "pando.tenant"
 
-OPEN_PATHS = frozenset(("/healthz", "/readyz", "/openapi.json"))
+ROOT_PATH = "/"
+OPEN_PATHS = frozenset((ROOT_PATH, "/healthz", "/readyz", "/openapi.json"))
 _MODELS = "/v1/models"  # every tenant sees its own models
 
 

@@ -22,13 +22,12 @@ from tests.router.process.router_process import router_process
 from tests.router.tenants.tenants_world import ADMIN, key_file
 from tests.router.world import Replica, RouterClient, Stream, cached, completion, serving, until
 
+PROMPTS = ("prompt_tokens", "predicted_tokens", "delivered_tokens")
 BOUNDS = (0.1, 0.5, 1.0, 5.0, float("inf"))
 
 
 def totals(at: float, **more: float) -> Totals:
-    given_ = dict.fromkeys(
-        ("requests", "failed", "prompt_tokens", "predicted_tokens", "delivered_tokens"), 0.0
-    )
+    given_ = dict.fromkeys(("answered", "refused", "failed", *PROMPTS), 0.0)
     return Totals(
         at=at,
         **given_ | more,
@@ -56,12 +55,12 @@ def test_quantile_is_in_the_bucket_of_the_true_one(values: list[float], q: float
 
 
 def test_point_is_the_difference_between_two_moments() -> None:
-    before = totals(100.0, requests=10, prompt_tokens=1000, delivered_tokens=100)
+    before = totals(100.0, answered=10, prompt_tokens=1000, delivered_tokens=100)
     now = totals(
-        104.0, requests=50, failed=4, prompt_tokens=2000, predicted_tokens=800, delivered_tokens=600
+        104.0, answered=50, failed=4, prompt_tokens=2000, predicted_tokens=800, delivered_tokens=600
     )
     point = difference(before, now, BOUNDS)
-    assert (point.requests_per_s, point.failed_per_s) == (10, 1)
+    assert (point.answered_per_s, point.failed_per_s) == (10, 1)
     assert (point.predicted, point.delivered) == (0.8, 0.5)
     assert point.ttft_p50_s is point.inter_token_s is None
     assert difference(now, now, BOUNDS).delivered is None
@@ -81,8 +80,8 @@ def test_history_is_bounded_and_what_was_read_is_not_sent_again(added: int, seen
 def test_rates_are_over_the_window() -> None:
     history = History(BOUNDS)
     for second in range(3 * WINDOW):
-        history.add(totals(float(second), requests=7.0 * second))
-    assert history.after(0)["requests_per_s"] == pytest.approx([7.0] * (3 * WINDOW - 1))
+        history.add(totals(float(second), answered=7.0 * second))
+    assert history.after(0)["answered_per_s"] == pytest.approx([7.0] * (3 * WINDOW - 1))
 
 
 async def data(router: RouterClient, after: int = 0) -> dict[str, object]:
@@ -96,6 +95,20 @@ def seen(found: dict[str, object], field: str) -> list[float]:
     points = found["points"]
     assert isinstance(points, dict)
     return [value for value in points[field] if value]
+
+
+async def test_a_clients_mistakes_are_neither_answered_nor_failed(valkey_url: str) -> None:
+    async with Replica(valkey_url, "a"), serving(valkey_url) as router:
+        await router.ready("a")
+        for _ in range(3):
+            assert (await router.post("/v1/completions", completion(model="none"))).status == 404
+
+        async def measured() -> bool:
+            return bool(seen(await data(router), "refused_per_s"))
+
+        await until(measured, "points that include the requests")
+        found = await data(router)
+        assert not seen(found, "answered_per_s") and not seen(found, "failed_per_s")
 
 
 async def test_data_shows_what_the_fleet_does(valkey_url: str) -> None:
@@ -118,7 +131,7 @@ async def test_data_shows_what_the_fleet_does(valkey_url: str) -> None:
             found = await data(router)
             return all(
                 seen(found, field)
-                for field in ("requests_per_s", "delivered", "ttft_p95_s", "inter_token_s")
+                for field in ("answered_per_s", "delivered", "ttft_p95_s", "inter_token_s")
             )
 
         await until(measured, "points that include the requests")
@@ -224,7 +237,7 @@ async def test_each_of_several_processes_shows_what_it_served(valkey_url: str) -
             about = found["router"]
             assert isinstance(about, dict)
             assert about["processes"] == 2
-            shown[about["id"]] = seen(found, "requests_per_s")
+            shown[about["id"]] = seen(found, "answered_per_s")
             return len(shown) == 2 and all(shown.values())
 
         await until(both, "requests at both")

@@ -49,8 +49,8 @@ async def test_no_key_and_a_wrong_one_get_401(
 
 def test_the_page_names_each_path_that_needs_no_key() -> None:
     page = (Path(__file__).parents[3] / "docs" / "api-keys.md").read_text()
-    (row,) = [line for line in page.splitlines() if line.startswith("| `/healthz`")]
-    assert set(re.findall(r"`(/.+?)`", row)) == OPEN_PATHS and row.endswith("| none |")
+    (row,) = [line for line in page.splitlines() if "`/healthz`" in line]
+    assert set(re.findall(r"`(/.*?)`", row)) == OPEN_PATHS and row.endswith("| none |")
 
 
 async def test_the_official_clients_get_in_and_see_their_errors(

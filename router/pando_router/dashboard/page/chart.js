@@ -1,10 +1,11 @@
-// A line chart of the history: at most two lines, a legend with values, and a table for readers who
-// cannot see the chart. The second line is dashed, so that the lines differ by more than colour.
+// A line chart of the history: at most three lines, a legend with values, and a table for readers who
+// cannot see the chart. The second line is dashed and the third dotted, so that lines differ by more than colour.
 
 const HEIGHT = 150;
 const LEFT = 52;
 const BOTTOM = 18;
 const TOP = 8;
+const LINES = ["one", "two", "bad"]; // the third shows what is wrong
 
 class LineChart {
   /** `lines`: [[field of the points, its name], ...]. `least`: the smallest top of the scale. */
@@ -28,7 +29,7 @@ class LineChart {
 
   legend() {
     return this.lines.map(([, name], i) =>
-      make("span", { class: "value" }, [make("i", { class: ["one", "two"][i] }), `${name} `, this.values[i]]));
+      make("span", { class: "value" }, [make("i", { class: LINES[i] }), `${name} `, this.values[i]]));
   }
 
   update(points, span) {
@@ -57,7 +58,7 @@ class LineChart {
     parts.push(svg("text", { x: LEFT, y: HEIGHT - 3 }, format.ago(this.span)));
     parts.push(svg("text", { x: this.width - 4, y: HEIGHT - 3, "text-anchor": "end" }, "now"));
     this.lines.forEach(([field], i) =>
-      parts.push(svg("path", { class: ["one", "two"][i], d: this.path(this.points[field], y) })));
+      parts.push(svg("path", { class: LINES[i], d: this.path(this.points[field], y) })));
     if (this.hover !== null) {
       const x = this.x(this.points.at[this.hover]);
       parts.push(svg("line", { class: "cursor", x1: x, x2: x, y1: TOP, y2: HEIGHT - BOTTOM }));

@@ -2,7 +2,7 @@
 
 const charts = [
   new LineChart("Prompt tokens found in caches", [["delivered", "delivered"], ["predicted", "predicted"]], format.share, { least: 1, most: 1 }),
-  new LineChart("Requests per second", [["requests_per_s", "answered"], ["failed_per_s", "failed"]], format.count, { least: 1 }),
+  new LineChart("Requests per second", [["answered_per_s", "answered"], ["refused_per_s", "refused (4xx)"], ["failed_per_s", "failed"]], format.count, { least: 1 }),
   new LineChart("Requests now", [["in_flight", "in flight"], ["queued", "waiting for a replica"]], format.count, { least: 1 }),
   new LineChart("Time to first token of streams", [["ttft_p50_s", "half within"], ["ttft_p95_s", "95 % within"]], format.seconds),
   new LineChart("Time between tokens", [["inter_token_s", "mean of all replicas"]], format.seconds),
@@ -53,7 +53,7 @@ function show(data) {
   if (router.draining) troubles.push("This router is shutting down.");
   notice(troubles.join(" "));
   const now = (field) => points[field].at(-1) ?? null;
-  byId("tile-requests").textContent = format.count(now("requests_per_s"));
+  byId("tile-requests").textContent = format.count(now("answered_per_s"));
   byId("tile-in-flight").textContent = format.whole(now("in_flight"));
   byId("tile-queued").textContent = format.whole(Object.values(queues).reduce((a, b) => a + b, 0));
   byId("tile-ready").textContent = `${rows.filter((row) => row.state === "ready").length} of ${rows.length}`;
