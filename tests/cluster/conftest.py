@@ -19,6 +19,7 @@ ORDER = (
     "test_scaling",
     "test_adapters",
     "test_failures",
+    "test_bad_days",
     "test_upgrade",
     "test_uninstall",
 )

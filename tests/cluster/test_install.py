@@ -18,6 +18,7 @@ ALLOWED = {
     ("pando.dev", "workerpools/scale", ""): {"patch"},
     ("apps", "deployments", ""): {"list", "watch", "create", "patch"},
     ("", "services", ""): {"list", "watch", "create", "patch"},
+    ("policy", "poddisruptionbudgets", ""): {"list", "watch", "create", "patch"},
     ("", "pods", ""): {"list", "watch", "patch"},
     ("", "pods/status", ""): {"patch"},
     ("", "events", ""): {"create", "patch"},

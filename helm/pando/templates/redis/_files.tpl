@@ -5,8 +5,10 @@ redis.conf: |
   port 6379
   protected-mode no
   maxmemory {{ .Values.redis.maxmemory }}
-  # Trees make room before Redis reaches this limit. If it does, it may evict only keys with a TTL. They are
-  # freed at once: Valkey 9 does not count lazily freed memory as free and would evict nearly everything.
+  # Trees make room before Redis reaches this limit. If it does, it may evict only keys with a TTL: trees, which are
+  # nearly all of the memory, rate limits, remembered responses, and marks, which the operator writes again. The keys
+  # by which replicas and requests are found have none. Evicted keys are freed at once: Valkey 9 does not count
+  # lazily freed memory as free and would evict nearly everything.
   maxmemory-policy volatile-lru
   lazyfree-lazy-eviction no
   save ""
