@@ -223,7 +223,7 @@ class Step(Protocol):
         ...
 
 
-class Job(Protocol[T_co]):
+class BackgroundJob(Protocol[T_co]):
     """Work in the background."""
 
     def done(self) -> bool: ...
@@ -240,7 +240,7 @@ class Adapters(Protocol):
     pages. Calls return at once and their work is done in the order of the calls.
     """
 
-    def check(self, path: str) -> Job[AdapterInfo]:
+    def check(self, path: str) -> BackgroundJob[AdapterInfo]:
         """Read an adapter, check it against the model and keep it in host memory, where the one
         unused for longest is dropped if there is no room.
 
@@ -251,7 +251,7 @@ class Adapters(Protocol):
         """
         ...
 
-    def load(self, slot: int, pages: Sequence[int], info: AdapterInfo) -> Job[None]:
+    def load(self, slot: int, pages: Sequence[int], info: AdapterInfo) -> BackgroundJob[None]:
         """Copy an adapter into `info.pages` pages, and let `slot` refer to them.
 
         The slot, and the pages, are not used by a launched step or by another slot. The job raises

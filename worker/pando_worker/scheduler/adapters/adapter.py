@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 
 from pando_worker.adapters.info import AdapterInfo
-from pando_worker.batch import Job
+from pando_worker.batch import BackgroundJob
 from pando_worker.messages import Stats
 from pando_worker.scheduler.req import Req
 
@@ -71,13 +71,13 @@ class FailedLoad:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    job: Job[None]
+    job: BackgroundJob[None]
     began: float
     was_in_host: bool
 
 
 @dataclass(slots=True, eq=False)
-class Adapter:
+class ServedAdapter:
     """
     Attributes:
         loads: how often it was loaded and not unloaded

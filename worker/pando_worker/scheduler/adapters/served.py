@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from pando_worker.adapters.errors import AdapterError
 from pando_worker.adapters.info import RANK_PAGE, AdapterInfo
-from pando_worker.batch import Adapters, Job
+from pando_worker.batch import Adapters, BackgroundJob
 from pando_worker.memory.adapter_slots import AdapterSlots
 from pando_worker.messages import (
     AdapterDone,
@@ -32,7 +32,7 @@ from pando_worker.messages import (
     Stats,
     UnloadAdapter,
 )
-from pando_worker.scheduler.adapters.adapter import Adapter, FailedLoad, Load, Need, Times
+from pando_worker.scheduler.adapters.adapter import FailedLoad, Load, Need, ServedAdapter, Times
 from pando_worker.scheduler.req import Req
 
 log = logging.getLogger("pando.worker.scheduler")
@@ -49,12 +49,12 @@ class ServedAdapters:
         self.slots = slots
         self._runner = runner
         self._clock = clock
-        self._adapters: dict[bytes, Adapter] = {}
-        self._checks: list[tuple[int, Job[AdapterInfo]]] = []
-        self._loading: dict[bytes, Adapter] = {}
+        self._adapters: dict[bytes, ServedAdapter] = {}
+        self._checks: list[tuple[int, BackgroundJob[AdapterInfo]]] = []
+        self._loading: dict[bytes, ServedAdapter] = {}
         # Held since their load, as no waiting request has had them yet.
-        self._fresh: dict[bytes, Adapter] = {}
-        self._leaving: dict[bytes, Adapter] = {}  # unloaded, and not forgotten yet
+        self._fresh: dict[bytes, ServedAdapter] = {}
+        self._leaving: dict[bytes, ServedAdapter] = {}  # unloaded, and not forgotten yet
         self._lacking_pins: dict[bytes, None] = {}  # pinned, and in no slot yet
         self._closed: dict[bytes, None] = {}  # to new requests, so that another gets the slot
         self._opened: dict[bytes, None] = {}  # since `take_opened`
@@ -93,7 +93,7 @@ class ServedAdapters:
                     self._leaving[identity] = adapter
         return self._take_events()
 
-    def _pin(self, call: int, adapter: Adapter, *, is_pinned: bool) -> None:
+    def _pin(self, call: int, adapter: ServedAdapter, *, is_pinned: bool) -> None:
         info = adapter.info
         if not is_pinned:
             self._unpin(info.identity)
@@ -215,7 +215,7 @@ class ServedAdapters:
         if lost := [each.hex() for each in held if each not in self._loading]:
             raise RuntimeError(f"idle, but slots of these adapters are held: {', '.join(lost)}")
 
-    def _is_in_slot(self, adapter: Adapter) -> bool:
+    def _is_in_slot(self, adapter: ServedAdapter) -> bool:
         return adapter.info.identity in self.slots and adapter.load is None
 
     def _let_go(self, identity: bytes) -> None:
@@ -242,7 +242,7 @@ class ServedAdapters:
             if is_done:
                 self._events.append(self._loaded(call, job))
 
-    def _loaded(self, call: int, job: Job[AdapterInfo]) -> Event:
+    def _loaded(self, call: int, job: BackgroundJob[AdapterInfo]) -> Event:
         try:
             info = job.result()
         except AdapterError as error:
@@ -261,7 +261,7 @@ class ServedAdapters:
             if known is None:
                 self._runner.forget(info.identity)
             return AdapterRefused(call=call, status=409, message=message)
-        adapter = self._adapters.setdefault(info.identity, Adapter(info))
+        adapter = self._adapters.setdefault(info.identity, ServedAdapter(info))
         adapter.loads += 1
         self._leaving.pop(info.identity, None)
         self._answer(adapter.unloads)
@@ -288,7 +288,7 @@ class ServedAdapters:
             self._opened[identity] = None
             self._answer(adapter.pins)
 
-    def _fail(self, adapter: Adapter, error: Exception) -> None:
+    def _fail(self, adapter: ServedAdapter, error: Exception) -> None:
         identity = adapter.info.identity
         message = f"the adapter in {adapter.info.path} cannot be loaded any more"
         if isinstance(error, AdapterError):
@@ -356,7 +356,7 @@ class ServedAdapters:
             self._opened |= self._closed
             self._closed = {}
 
-    def _start(self, adapter: Adapter, now: float) -> None:
+    def _start(self, adapter: ServedAdapter, now: float) -> None:
         info = adapter.info
         for evicted in self.slots.evict(info.pages):
             self._left(evicted)
@@ -382,7 +382,7 @@ class ServedAdapters:
             self._closed[adapter.info.identity] = None
             slots, free = slots + 1, free + adapter.info.pages
 
-    def _is_closable(self, adapter: Adapter) -> bool:
+    def _is_closable(self, adapter: ServedAdapter) -> bool:
         identity = adapter.info.identity
         is_kept = identity in self._fresh or self.slots.is_pinned(identity)
         return bool(adapter.reqs) and not is_kept and identity not in self._closed
