@@ -52,6 +52,8 @@ NAMES = {
     "host_loaded_tokens_total": "host_loaded_tokens_total",
     "adapter_slots": "adapter_slots",
     "free_adapter_slots": "free_adapter_slots",
+    "adapter_idle_seconds": "adapter_idle_s",
+    "adapters_loading": "adapters_loading",
     "adapters_waiting": "adapters_waiting",
     "adapter_load_seconds": "adapter_load_s",
     "adapter_read_seconds": "adapter_read_s",

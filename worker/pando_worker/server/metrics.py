@@ -174,6 +174,8 @@ _GAUGES = (
     ("release_tokens_per_s", "release_tokens_per_second", "KV tokens unpinned, smoothed"),
     ("adapter_slots", "adapter_slots", "LoRA adapters that device memory can hold"),
     ("free_adapter_slots", "free_adapter_slots", "Of these, not held by a request"),
+    ("adapter_idle_s", "adapter_idle_seconds", "Since the use of the one that gives way next"),
+    ("adapters_loading", "adapters_loading", "Adapters on their way into device memory"),
     ("adapters_waiting", "adapters_waiting", "Adapters that requests wait for, without a slot"),
     ("adapter_load_s", "adapter_load_seconds", "Of a load from host to device memory, smoothed"),
     ("adapter_read_s", "adapter_read_seconds", "What reading from disk adds to it, smoothed"),
