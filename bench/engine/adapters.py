@@ -208,33 +208,53 @@ def while_loading(
     loads: int,
 ) -> None:
     """Check and load an adapter again and again while steps go on."""
+    work: dict[str, Callable[[AdapterInfo | None], Future[Any]]] = {
+        "check": lambda _: loader.check(str(path)),
+        "load from host memory": lambda info: _load(loader, slot, info),
+        "load from disk": lambda info: _load(loader, slot, info),
+    }
     quiet: list[float] = []
-    busy: list[float] = []
-    seconds: list[float] = []
+    seconds: dict[str, list[float]] = {name: [] for name in work}
+    busy: dict[str, list[float]] = {name: [] for name in work}
     for _ in range(loads):
         decodes.restart(slots)
-        quiet += [timed(partial(decodes.step, slots)) for _ in range(15)]
-        started = time.perf_counter()
-        checked = loader.check(str(path))
-        loaded: Future[None] | None = None
-        while loaded is None or not loaded.done():
-            busy.append(timed(partial(decodes.step, slots)))
-            if loaded is None and checked.done():
-                info = checked.result()
-                pages = range(slot * info.pages, (slot + 1) * info.pages)
-                loaded = loader.load(slot, pages, info)
-                loaded.add_done_callback(partial(_note, seconds, started))
-        loader.forget(info.identity)
-    calm, beside = statistics.median(quiet), statistics.median(busy)
-    click.echo(
-        f"\nCheck and load: median {1e3 * statistics.median(seconds):.0f} ms,"
-        f" longest {1e3 * max(seconds):.0f}; a step {1e3 * calm:.2f} ms without,"
-        f" {1e3 * beside:.2f} beside it ({beside / calm:.3f});"
-        f" longest {1e3 * max(quiet):.2f} and {1e3 * max(busy):.2f}; {len(busy)} steps"
-    )
+        for _ in range(3):
+            decodes.step(slots)
+        info: AdapterInfo | None = None
+        for name, start in work.items():
+            quiet += [timed(partial(decodes.step, slots)) for _ in range(5)]
+            if name == "load from disk" and info is not None:
+                loader.forget(info.identity)
+            started = time.perf_counter()
+            job = start(info)
+            job.add_done_callback(partial(_note, seconds[name], started))
+            first = True
+            while first or not job.done():
+                busy[name].append(timed(partial(decodes.step, slots)))
+                first = False
+            info = job.result() or info
+            loader_idle = time.perf_counter() + 0.02
+            while time.perf_counter() < loader_idle:
+                decodes.step(slots)
+    calm = statistics.median(quiet)
+    click.echo(f"\nA step without any: {1e3 * calm:.2f} ms, longest {1e3 * max(quiet):.2f}\n")
+    click.echo("| beside steps | median ms | longest | a step, ms | of one without | longest |")
+    click.echo("|---|---|---|---|---|---|")
+    for name, own in busy.items():
+        beside = statistics.median(own)
+        click.echo(
+            f"| {name} | {1e3 * statistics.median(seconds[name]):.0f}"
+            f" | {1e3 * max(seconds[name]):.0f} | {1e3 * beside:.2f} | {beside / calm:.3f}"
+            f" | {1e3 * max(own):.2f} |"
+        )
 
 
-def _note(seconds: list[float], started: float, _: Future[None]) -> None:
+def _load(loader: AdapterLoader, slot: int, info: AdapterInfo | None) -> Future[None]:
+    assert info is not None
+    return loader.load(slot, range(slot * info.pages, (slot + 1) * info.pages), info)
+
+
+def _note(seconds: list[float], started: float, _: Future[Any]) -> None:
     seconds.append(time.perf_counter() - started)
 
 

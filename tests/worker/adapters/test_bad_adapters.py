@@ -15,7 +15,7 @@ from torch import Tensor
 
 from pando_worker.adapters.errors import AdapterError
 from pando_worker.adapters.peft_config import FILE
-from pando_worker.adapters.reading import WEIGHTS
+from pando_worker.adapters.tensor_file import WEIGHTS
 from tests.worker.adapters.peft_adapters import PeftAdapters
 from tests.worker.model.conftest import References
 from tests.worker.model.paged import Paged

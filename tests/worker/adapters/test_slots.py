@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from pando_worker.adapters.errors import AdapterError
 from pando_worker.adapters.peft_config import FILE
-from pando_worker.adapters.reading import WEIGHTS
+from pando_worker.adapters.tensor_file import WEIGHTS
 from pando_worker.runner.cpu.cpu_tape import DecodeTapes
 from tests.worker.adapters.peft_adapters import (
     BASE,

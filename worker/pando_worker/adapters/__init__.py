@@ -1,11 +1,12 @@
-"""LoRA adapters: what both the scheduler and the model know of them.
+"""LoRA adapters: PEFT's files, checked, and what scheduler and model know of an adapter.
 
 Read in this order:
     info.py         an adapter that was read and checked: its identity and its size
-    reading.py      reads one in PEFT's form, and checks it against the layers of its base model
-    peft_config.py  PEFT's `adapter_config.json`, and what of it is refused
-    layout.py       where its numbers are in device memory
     errors.py       why an adapter cannot be used
+    layout.py       which matrices an adapter may have, and where they are in device memory
+    peft_config.py  adapter_config.json, and which kinds of adapters are refused
+    tensor_file.py  the tensors of a file that nobody vouches for
+    reading.py      both files together, checked against a model's layers
 
-Needs no torch. `runner/adapters/` puts adapters into device memory.
+Needs no torch. `runner/adapters/` puts adapters into host and device memory.
 """

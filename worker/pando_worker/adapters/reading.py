@@ -5,30 +5,20 @@ every name, shape, type and number is checked before the adapter may run.
 """
 
 import hashlib
-import os
-import stat
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from safetensors import SafetensorError, deserialize
 
 from pando_worker.adapters.errors import AdapterError
 from pando_worker.adapters.layout import Layout, Section
 from pando_worker.adapters.peft_config import MOST_RANK, PeftConfig, read_peft_config
+from pando_worker.adapters.tensor_file import Matrix, TensorFile, read_tensors
 
-WEIGHTS = "adapter_model.safetensors"
-_PICKLES = ("adapter_model.bin", "adapter_model.pt", "adapter_model.pth")
 _PREFIX = "base_model.model."
-_MOST_HEADER_BYTES = 16 * 2**20
-_TYPES: dict[str, type] = {"F64": np.float64, "F32": np.float32, "F16": np.float16}
-
-Matrix = NDArray[Any]
-"""[rows, columns] of float64, float32 or float16, or of uint16 with the bits of bfloat16."""
+_KINDS = (".lora_A.weight", ".lora_B.weight")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +77,8 @@ def read_adapter(
         AdapterError: anything in its files is not as it should be, or not for this model.
     """
     config = read_peft_config(directory)
-    path = directory / WEIGHTS
-    modules = _modules(path, _tensors(directory, path, most_bytes), named)
+    file = read_tensors(directory, most_bytes)
+    path, modules = file.path, _modules(file, named)
     sections = {section.name: section for section in layout}
     pairs: dict[str, Pair] = {}
     for name, module in modules.items():
@@ -110,53 +100,10 @@ def read_adapter(
     return Adapter(_identity(pairs), pairs, max(pair.rank for pair in pairs.values()))
 
 
-def _tensors(directory: Path, path: Path, most_bytes: int) -> Mapping[str, dict[str, Any]]:
-    """Tensors as safetensors describes them."""
-    data = _file(directory, path, most_bytes)
-    header = int.from_bytes(data[:8], "little")
-    if header > _MOST_HEADER_BYTES:
-        raise AdapterError(f"cannot read {path}: its header claims {header} bytes")
-    try:
-        return dict(deserialize(data))  # type: ignore[no-untyped-call]
-    except SafetensorError as error:
-        raise AdapterError(f"cannot read {path}: {error}") from error
-
-
-def _file(directory: Path, path: Path, most_bytes: int) -> bytes:
-    """A whole file; it is not mapped, since who shortens a mapped file ends this process."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError as error:
-        pickles = [name for name in _PICKLES if (directory / name).exists()]
-        if pickles:
-            raise AdapterError(
-                f"{directory} has its weights in {pickles[0]}, a pickle, which may run any code and"
-                f" is not read; save them as {WEIGHTS}"
-            ) from error
-        raise AdapterError(f"{directory} has no {WEIGHTS}") from error
-    except OSError as error:
-        raise AdapterError(f"cannot read {path}: {error}") from error
-    with open(descriptor, "rb", buffering=0) as file:  # noqa: PTH123, it is a descriptor
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise AdapterError(f"{path} is no regular file")
-        if status.st_size > most_bytes:
-            raise AdapterError(
-                f"{path} has {status.st_size} bytes; host memory for adapters has {most_bytes}"
-            )
-        try:
-            return file.read(status.st_size)
-        except OSError as error:
-            raise AdapterError(f"cannot read {path}: {error}") from error
-
-
-def _modules(
-    path: Path,
-    tensors: Mapping[str, dict[str, Any]],
-    named: Callable[[str], str | None],
-) -> dict[str, _Module]:
+def _modules(file: TensorFile, named: Callable[[str], str | None]) -> dict[str, _Module]:
+    path = file.path
     modules: dict[str, _Module] = {}
-    for key, tensor in sorted(tensors.items()):
+    for key in sorted(file.entries):
         module, what = _split(path, key)
         name = named(module)
         if name is None:
@@ -164,11 +111,8 @@ def _modules(
         known = modules.setdefault(name, _Module(module))
         if what in known.tensors:
             raise AdapterError(f"{path} has {what} of {module} twice")
-        known.tensors[what] = _matrix(path, key, tensor)
+        known.tensors[what] = file.matrix(key)
     return modules
-
-
-_KINDS = (".lora_A.weight", ".lora_B.weight")
 
 
 def _split(path: Path, key: str) -> tuple[str, str]:
@@ -180,26 +124,6 @@ def _split(path: Path, key: str) -> tuple[str, str]:
         if name.endswith(kind):
             return name.removesuffix(kind), kind
     raise AdapterError(f"{path} has a tensor {key}, which is none of a plain LoRA adapter")
-
-
-def _matrix(path: Path, key: str, tensor: dict[str, Any]) -> Matrix:
-    kind, shape = tensor["dtype"], tuple(tensor["shape"])
-    if len(shape) != 2 or 0 in shape:
-        raise AdapterError(f"{path}: {key} has the shape {list(shape)}; it must be a matrix")
-    if kind == "BF16":
-        bits = np.frombuffer(tensor["data"], dtype=np.uint16).reshape(shape)
-        finite = bool(((bits & 0x7F80) != 0x7F80).all())
-        matrix: Matrix = bits
-    elif kind in _TYPES:
-        matrix = np.frombuffer(tensor["data"], dtype=_TYPES[kind]).reshape(shape)
-        with np.errstate(over="ignore", invalid="ignore"):
-            # A sum is finite if all numbers are, and one pass without a copy.
-            finite = bool(np.isfinite(matrix.sum(dtype=np.float64)))
-    else:
-        raise AdapterError(f"{path}: {key} has the type {kind}; it must be floating-point")
-    if not finite:
-        raise AdapterError(f"{path}: {key} has numbers that are not finite")
-    return matrix
 
 
 def _pair(

@@ -1,7 +1,8 @@
 """`AdapterLoader`: reads adapters and copies them into slots of device memory, in threads of its
-own that leave the cores to the model."""
+own."""
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,8 +18,6 @@ from pando_worker.models.lora import LoraMemory
 from pando_worker.models.text_part import text_tensors
 from pando_worker.runner.adapters.host_cache import HostCache, Shares
 from pando_worker.runner.adapters.packing import pack
-
-_NICE = 5  # added to the threads' niceness: steps come first, and loads still get on
 
 Send = Callable[[int, Sequence[int], Shares], None]
 """Gives each of the other ranks its share of an adapter for a slot and pages."""
@@ -47,9 +46,10 @@ class AdapterLoader:
         self.send: Send | None = None
         self._host = HostCache(host_bytes)
         self._names = {section.name for section in layouts[0]}
-        # A check may download for minutes; loads must not wait for it.
-        self._checks = _thread("adapter-checks")
-        self._loads = _thread("adapter-loads")
+        # A check may download for minutes, and loads must not wait for it. It takes what time the
+        # model's threads leave, but a load, for which requests wait, does not.
+        self._checks = ThreadPoolExecutor(1, "adapter-checks", _leave_the_cores)
+        self._loads = ThreadPoolExecutor(1, "adapter-loads")
 
     def check(self, path: str) -> Future[AdapterInfo]:
         return self._checks.submit(self._check, path)
@@ -133,10 +133,7 @@ class AdapterLoader:
         return [pack(adapter, layout, self._memory.dtype) for layout in self._layouts]
 
 
-def _thread(name: str) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max_workers=1, thread_name_prefix=name, initializer=_lower_priority)
-
-
-def _lower_priority() -> None:
-    thread = threading.get_native_id()
-    os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + _NICE)
+def _leave_the_cores() -> None:
+    """Let this thread run only on cores that nobody else wants, where the system can."""
+    if sys.platform == "linux":
+        os.sched_setscheduler(threading.get_native_id(), os.SCHED_IDLE, os.sched_param(0))

@@ -1,7 +1,6 @@
 """Brings an adapter into the form of one rank's device memory.
 
-It is made with numpy, in the one thread that asks for it: torch would use the cores that the model
-computes on.
+One thread does it: those of torch would use the cores that the model computes on.
 """
 
 from typing import Any
@@ -9,13 +8,16 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from pando_worker.adapters.errors import AdapterError
 from pando_worker.adapters.layout import Layout, Placing, Section, pieces
-from pando_worker.adapters.reading import Adapter, Matrix, Pair
+from pando_worker.adapters.reading import Adapter, Pair
+from pando_worker.adapters.tensor_file import Matrix
 from pando_worker.models.lora import Packed, PackedSection
 
 # bfloat16 as its bits, since numpy has no such type.
+_FEW = 16_384  # numbers; half of those that torch would give to several threads
 _TYPES: dict[torch.dtype, type] = {
     torch.float32: np.float32,
     torch.float16: np.float16,
@@ -86,11 +88,13 @@ def _copy(matrix: Matrix, to: NDArray[Any]) -> None:
     if matrix.dtype == to.dtype:
         to[:] = matrix
         return
-    if matrix.dtype == np.uint16:
-        matrix = (matrix.astype(np.uint32) << 16).view(np.float32)
-    with np.errstate(over="ignore"):  # checked afterwards
-        if to.dtype != np.uint16:
-            to[:] = matrix
-            return
-        bits = matrix.astype(np.float32).view(np.uint32)
-    to[:] = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16  # to nearest, ties to even
+    # Torch converts to and from bfloat16 in one pass. It computes so few numbers in one thread.
+    rows = max(1, _FEW // matrix.shape[1])
+    for first in range(0, len(matrix), rows):
+        part = slice(first, first + rows)
+        _numbers(to[part]).copy_(_numbers(matrix[part]))
+
+
+def _numbers(matrix: Matrix) -> Tensor:
+    tensor = torch.from_numpy(matrix)
+    return tensor.view(torch.bfloat16) if matrix.dtype == np.uint16 else tensor
