@@ -24,6 +24,8 @@ def test_pages_come_back_as_they_were(
     for part in (*pool.k, *pool.v):  # in the model's stream, like the step that reuses the pages
         part.view(torch.uint8)[: 6 * 16].zero_()
     host.pages.copy(copies([6], [1]), copies([1, 6, 3, 4, 2], [9, 3, 4, 0, 1]))
+    for layer in LAYERS:
+        pool.arrive(layer.index)
     for was, now in zip(before, pages_of(pool, 16, [1, 6, 3, 4]), strict=True):
         assert torch.equal(was, now)
     for was, now in zip(untouched, pages_of(pool, 16, [2]), strict=True):

@@ -14,6 +14,8 @@ from torch import Tensor
 
 from tests.worker.cuda.flashinfer_signatures import bound, bound_class
 
+MULTIPROCESSORS = 132  # of a Hopper GPU
+
 # Of queries and keys, and of values: those that FlashAttention 3 takes.
 FA3_HEAD_DIMS = {(64, 64), (128, 128), (256, 256), (192, 128)}
 
@@ -41,6 +43,7 @@ class Prefill:
         assert kv_layout == "NHD" and backend in ("auto", "fa2", "fa3")
         assert float_workspace_buffer.dtype == torch.uint8
         self._is_fixed, self._backend = use_cuda_graph, backend
+        self._workspace = float_workspace_buffer
         self._qo, self._indptr = qo_indptr_buf, paged_kv_indptr_buf
         self._indices, self._last = paged_kv_indices_buf, paged_kv_last_page_len_buf
         self._planned = False
@@ -50,6 +53,7 @@ class Prefill:
     ) -> None:
         assert int_workspace_buffer.dtype == torch.uint8
         assert len(int_workspace_buffer) == 8 * 2**20
+        self._workspace = float_workspace_buffer
 
     def plan(
         self,
@@ -86,7 +90,31 @@ class Prefill:
         self._scale = head_dim_qk**-0.5 if sm_scale is None else sm_scale
         self._window, self._cap = window_left, logits_soft_cap or 0.0
         self._dtypes = (q_data_type, kv_data_type or q_data_type)
+        if not self._is_fa3:
+            self._check_workspace(qo_indptr.diff(), pages)
         self._planned = True
+
+    def _check_workspace(self, new: Tensor, pages: Tensor) -> None:
+        """`PrefillPlan` of scheduler.cuh, version 0.7.0: whether partial results have room. Windows
+        are left out, which only shorten rows."""
+        heads, kv_heads, _, v_dim = self._heads
+        group, rows = heads // kv_heads, len(new)
+        packed = group if self._is_fixed else int(new.sum()) * group // rows
+        tile = 16 if packed <= 16 else 64 if packed <= 64 or v_dim >= 256 else 128
+        tiles = -(-new * group // tile)
+        most = 2 * MULTIPROCESSORS // kv_heads
+        chunk, longest = max(128 // self._page_size, 1), int(pages.max())
+        while chunk < longest and int((tiles * -(-pages // chunk)).sum()) > most:
+            chunk += 1
+        padded = int((tiles * -(-pages // chunk)).sum())
+        if self._is_fixed:
+            total = -(-int(new.sum()) * group // tile) + rows - 1
+            assert padded <= max(most, total)
+            padded = max(most, total)
+        elif chunk >= longest:
+            return  # not split
+        needed = 4 * heads * padded * tile * (v_dim + 1)
+        assert needed <= len(self._workspace), (needed, len(self._workspace))
 
     @property
     def _is_fa3(self) -> bool:

@@ -6,14 +6,28 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from pando_worker.attention import flashinfer_backend, flashinfer_graphs
+from pando_worker.attention import flashinfer_backend, flashinfer_calls, flashinfer_graphs
 from pando_worker.attention.backend import AttentionLayer
 from pando_worker.attention.flashinfer_backend import FlashinferAttention, refusal
-from pando_worker.attention.flashinfer_calls import AttentionKind, FlashinferUnavailable, Library
+from pando_worker.attention.flashinfer_calls import (
+    AttentionKind,
+    FixedRows,
+    FlashinferUnavailable,
+    Formats,
+    KernelCall,
+    Library,
+    Memory,
+    Role,
+    new_indptr,
+)
 from pando_worker.attention.flashinfer_graphs import FlashinferGraphs
 from pando_worker.attention.kv_pool import TokenToKVPool
+from pando_worker.attention.paged_rows import PagedRows
 from pando_worker.runner.cuda.cuda_graph import padded
+from tests.examples import examples
 from tests.worker.cuda.attention_cases import (
     BATCHES,
     CPU,
@@ -194,6 +208,60 @@ def test_batches_that_list_too_many_pages_or_share_a_lot_are_not_for_a_graph(
         assert not graphs.takes(made.batch, 8)  # padding rows list a page each
     monkeypatch.setattr(flashinfer_graphs, "CASCADE_BYTES", 1)
     assert not FlashinferGraphs(attention, 8, 1024).takes(made.batch, 8)
+
+
+@settings(max_examples=examples(40))
+@given(
+    kv_heads=st.sampled_from([1, 2, 4, 8]),
+    group=st.sampled_from([1, 4, 8, 12, 16, 32, 128]),
+    fixed_rows=st.sampled_from([1, 8, 256, 1024]),
+    lengths=st.lists(st.tuples(st.integers(0, 9000), st.integers(1, 600)), min_size=1, max_size=9),
+    page_size=st.sampled_from([1, 16, 64]),
+)
+def test_the_workspace_is_large_enough_for_any_plan(
+    kv_heads: int,
+    group: int,
+    fixed_rows: int,
+    lengths: list[tuple[int, int]],
+    page_size: int,
+) -> None:
+    """Only plans: the double checks what flashinfer would allocate."""
+    kind = AttentionKind(
+        heads=kv_heads * group,
+        kv_heads=kv_heads,
+        head_dim=128,
+        v_head_dim=128,
+        scale=0.1,
+        window=None,
+        soft_cap=None,
+        sinks=False,
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(flashinfer_calls, "LEAST_WORKSPACE_BYTES", 0)
+        size = flashinfer_calls.workspace_bytes([kind], fixed_rows, 132)
+    memory = Memory.new(torch.empty(size, dtype=torch.uint8))
+    # fp8, for which extends use FlashAttention 2 on every GPU
+    formats = Formats(torch.bfloat16, torch.float8_e4m3fn, page_size)
+    for role in (Role.EXTEND, Role.DECODE):
+        new = [count if role is Role.EXTEND else 1 for _, count in lengths]
+        rows = listed([cached + n for (cached, _), n in zip(lengths, new, strict=True)], page_size)
+        call = KernelCall(LIBRARY, kind, role, formats, memory)
+        call.plan(rows, new_indptr(np.array(new, dtype=np.int32)))
+    rows = listed([5000] * fixed_rows, page_size)
+    fixed = FixedRows.new(fixed_rows, torch.zeros(len(rows.pages), dtype=torch.int32))
+    for part in (kind, replace(kind, sinks=True)):
+        call = KernelCall(LIBRARY, part, Role.DECODE, formats, memory, fixed)
+        call.plan(rows, new_indptr(np.ones(fixed_rows, dtype=np.int32)))
+
+
+def listed(lengths: list[int], page_size: int) -> PagedRows:
+    pages = -(-np.array(lengths) // page_size)
+    return PagedRows(
+        indptr=new_indptr(pages.astype(np.int32)),
+        pages=np.zeros(pages.sum(), dtype=np.int32),
+        last_lens=(np.array(lengths) - (pages - 1) * page_size).astype(np.int32),
+        lengths=np.array(lengths, dtype=np.int32),
+    )
 
 
 def test_what_flashinfer_lacks_is_refused_with_the_reason() -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from pando_worker.attention.backend import AttentionLayer, page_numbers
 from pando_worker.attention.flashinfer_calls import (
-    WORKSPACE_BYTES,
+    CPU_MULTIPROCESSORS,
     Appends,
     AttentionKind,
     FlashinferUnavailable,
@@ -27,6 +27,7 @@ from pando_worker.attention.flashinfer_calls import (
     Role,
     Staging,
     new_indptr,
+    workspace_bytes,
 )
 from pando_worker.attention.kv_pool import TokenToKVPool, kv_cell_bytes
 from pando_worker.attention.paged_rows import PagedRows, first_pages_seen, paged_rows
@@ -74,12 +75,14 @@ class FlashinferAttention:
         most_tokens: int,
         library: Library | None = None,
         *,
+        fixed_rows: int = 256,
         images_are_whole: bool = False,
     ) -> None:
         """
         Args:
             dtype: of queries, new keys and values, and results
             most_tokens: largest number of tokens in a step
+            fixed_rows: largest number of rows in a CUDA graph
             images_are_whole: whether an image's tokens see each other
 
         Raises:
@@ -96,7 +99,9 @@ class FlashinferAttention:
         self.kinds = list(dict.fromkeys(self._kinds.values()))
         self.staging = Staging(self.device)
         self._images_are_whole = images_are_whole
-        workspace = torch.zeros(WORKSPACE_BYTES, dtype=torch.uint8, device=self.device)
+        self.fixed_rows = fixed_rows
+        size = workspace_bytes(self.kinds, fixed_rows, _multiprocessors(self.device))
+        workspace = torch.zeros(size, dtype=torch.uint8, device=self.device)
         self.memories = {kind: Memory.new(workspace) for kind in self.kinds}  # for decodes
         self._calls = {kind: self._make_calls(kind) for kind in self.kinds}
         self._paged = [_paged(pool, layer.index, page_size) for layer in pool.layers]
@@ -281,6 +286,12 @@ def _tokens_of(batch: ForwardBatch, prefixes: list[SharedPrefix]) -> Int64:
     starts = new_indptr(batch.extend_lens).astype(np.int64)
     ranges = [np.arange(starts[row], starts[row + 1]) for p in prefixes for row in p.rows]
     return np.concatenate(ranges)
+
+
+def _multiprocessors(device: torch.device) -> int:
+    if device.type == "cpu":
+        return CPU_MULTIPROCESSORS
+    return torch.cuda.get_device_properties(device).multi_processor_count
 
 
 def _paged(pool: TokenToKVPool, index: int, page_size: int) -> tuple[Tensor, Tensor]:

@@ -7,6 +7,7 @@ would first wait for the device. `Staging` keeps a plan from overwriting data th
 has not copied yet. Written for flashinfer 0.7.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from importlib import import_module
@@ -21,10 +22,9 @@ from pando_worker.attention.paged_rows import PagedRows
 from pando_worker.batch import Int32
 from pando_worker.tensors.transfer import pinned, to_device
 
-# For partial results of rows whose keys are split over multiprocessors: about 50 MiB for 256 rows
-# and 64 heads of 128.
-WORKSPACE_BYTES = 256 * 2**20
+LEAST_WORKSPACE_BYTES = 256 * 2**20  # what flashinfer recommends
 INT_WORKSPACE_BYTES = 8 * 2**20  # flashinfer's own default
+CPU_MULTIPROCESSORS = 132  # of a Hopper GPU, for tests on the CPU
 # From this many query heads per KV head a decode is faster on tensor cores (SGLang and vLLM use the
 # same value); with fewer, most of their rows are empty. The other kernel exists for groups of 1 to
 # 4, 6, 8 and 16.
@@ -104,6 +104,25 @@ class Formats:
     dtype: torch.dtype  # of queries and results
     kv_dtype: torch.dtype
     page_size: int
+
+
+def workspace_bytes(kinds: Sequence[AttentionKind], fixed_rows: int, multiprocessors: int) -> int:
+    """The memory for partial results of rows whose keys are split over multiprocessors, enough for
+    any plan: flashinfer 0.7.0's `PrefillPlan`, which later versions stay below.
+
+    Args:
+        fixed_rows: most rows of a call in fixed memory; others have any number
+    """
+    most = LEAST_WORKSPACE_BYTES
+    for kind in kinds:
+        group = kind.heads // kind.kv_heads
+        split = 2 * multiprocessors // kind.kv_heads  # tiles that keys may be split into
+        tile = next(size for size in (16, 64, 128) if group <= size or size == 128)
+        fixed = max(split, -(-fixed_rows * group // tile) + fixed_rows - 1) * tile
+        # A result and the logarithm of its sum, both float32; the latter begins aligned.
+        rows = max(fixed, split * 128)
+        most = max(most, 4 * kind.heads * rows * (kind.v_head_dim + 1) + 64)
+    return most
 
 
 class Role(Enum):

@@ -23,6 +23,7 @@ class FlashinferGraphs:
     """A `FixedAttention`. All sizes share one list of pages, as they run one after another."""
 
     def __init__(self, attention: FlashinferAttention, most_rows: int, context_length: int) -> None:
+        assert most_rows <= attention.fixed_rows
         self._attention = attention
         page_size = attention.formats.page_size
         # Most pages that one row may list.

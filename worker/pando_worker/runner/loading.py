@@ -125,7 +125,7 @@ def load_model(settings: WorkerSettings, group: ParallelGroup) -> LoadedModel:
     log.info("%s loaded in %.1f s as %s", model_dir, seconds, kept)
     steps = LargestSteps(
         rows=settings.max_running_requests,
-        chunk_tokens=settings.chunked_prefill_size,
+        chunk_tokens=max(settings.chunked_prefill_size, whole_image_tokens),
         longest=min(context_length, plan.capacity_tokens),
         capacity_tokens=plan.capacity_tokens,
         page_size=settings.page_size,

@@ -43,6 +43,7 @@ def choose_attention(
             settings.page_size,
             loaded.dtype,
             most_tokens,
+            fixed_rows=min(settings.cuda_graph_max_batch, settings.max_running_requests),
             images_are_whole=loaded.whole_image_tokens > 0,
         )
         loaded.ops.use(CudaOps(_expert_linear(loaded)))
