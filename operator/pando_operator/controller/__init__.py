@@ -8,6 +8,7 @@ Read in this order:
     observation.py  what one reconcile saw, and the size that it wants
     loop_steps.py   small steps of a reconcile: decisions, start times, records
     verdicts.py     the four conditions of a pool's status
+    overruling.py   which other writer of the size is overruled
     acting/         carries out a plan
     reporting/      status, Events, metrics, rows in Redis
     memory.py       what a loop remembers between two reconciles

@@ -31,6 +31,7 @@ class Memory:
     desired: int | None = None  # as last reported
     replicas: int | None = None  # the Deployment's, as this operator left it
     size_kept: tuple[str, int] | None = None  # pool version and the `spec.replicas` written over it
+    overruled: str = ""  # what somebody else wrote to the size, as last reported
     starting: set[str] = field(default_factory=set)  # uids of pods that do not serve yet
     troubled: set[str] = field(default_factory=set)  # uids of pods whose start was held up
     observed_at: float | None = None  # seconds since 1970

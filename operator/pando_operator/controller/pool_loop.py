@@ -29,6 +29,7 @@ from pando_operator.controller.observation import Observation
 from pando_operator.controller.observing.pod_troubles import keeps_from_starting
 from pando_operator.controller.observing.reading import Reader, Reading
 from pando_operator.controller.observing.sightings import Sightings
+from pando_operator.controller.overruling import new_overruled
 from pando_operator.controller.reporting.reporter import Reporter
 from pando_operator.controller.shared import Shared
 from pando_operator.controller.verdicts import degraded, refused, trouble
@@ -166,6 +167,8 @@ class PoolLoop:
     ) -> Observation:
         """Reconcile a pool whose spec is valid."""
         seen = await self._observe(item, pool, memory, now)
+        if overruled := new_overruled(memory, pool, seen.deployment, seen.desired):
+            await self._reporter.overruled(item, overruled)
         try:
             if seen.mode is Mode.AUTO:
                 await self._owned.keep_size(pool, memory, seen.desired)
@@ -282,7 +285,8 @@ class PoolLoop:
         deployment = self._shared.caches.deployment(self.key)
         if deployment is seen.deployment:
             return seen
-        pods = self._pods(seen.reading, seen.now)
+        outdated = {pod.uid: pod.outdated for pod in self._pods(seen.reading, seen.now)}
+        pods = [replace(pod, outdated=outdated.get(pod.uid, pod.outdated)) for pod in seen.pods]
         counts = census(pods, seen.now, late_after_s(learned_start_s(memory.starts)))
         return replace(seen, deployment=deployment, pods=pods, census=counts)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
-from pando_operator.kube.resources import WORKER_POOLS
+from pando_operator.kube.resources import DEPLOYMENTS, WORKER_POOLS
 from tests.operator.controller.conftest import FAST, Scene
 
 AUTO = {"mode": "Auto", **FAST}
@@ -79,3 +79,32 @@ async def test_in_auto_the_load_decides_whatever_somebody_writes(scene: Scene) -
         await scene.until(size(scene, 2), "it is set back")
         await seen(scene)
     assert scene.cluster.replicas_seen == [2]
+
+
+async def test_whoever_sets_the_size_of_an_auto_pool_is_overruled_and_hears_of_it(
+    scene: Scene,
+) -> None:
+    async with scene.operator():
+        await scene.make(scaling=AUTO | {"minReplicas": 2, "maxReplicas": 2})
+        await scene.serving(2)
+        await scene.until(size(scene, 2), "spec.replicas says so")
+        await scale(scene, 5)
+        event = await scene.event("Overruled")
+        assert event["type"] == "Warning"
+        assert event["message"].startswith("spec.replicas was set to 5; in mode Auto")
+        await scene.until(size(scene, 2), "it is set back")
+
+
+async def test_an_autoscaler_of_the_deployment_is_overruled_and_named(scene: Scene) -> None:
+    async with scene.operator():
+        await scene.make(scaling={"mode": "Manual", **FAST}, replicas=1)
+        await scene.serving(1)
+        theirs = {"spec": {"replicas": 3}}
+        hpa = "horizontal-pod-autoscaler"
+        await scene.kube.patch(DEPLOYMENTS, scene.key(), theirs, manager=hpa)
+        event = await scene.event("Overruled")
+        assert event["message"] == (
+            f"{hpa} set the Deployment's replicas to 3; the size is that of the WorkerPool:"
+            " scale workerpool/pool"
+        )
+        await scene.serving(1)

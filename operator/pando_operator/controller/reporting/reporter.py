@@ -151,6 +151,10 @@ class Reporter:
                 )
                 await self._say(item, said)
 
+    async def overruled(self, item: Object, what: str) -> None:
+        """Reports that the operator sets back a size that somebody else has written."""
+        await self._say(item, Reported("Warning", "Overruled", what))
+
     def forget_rows(self) -> None:
         """Write all rows again next time: Redis is unreachable and may come back empty."""
         self._expected = None
