@@ -1,5 +1,7 @@
 """Requests with LoRA adapters: mixed in a batch, held in slots, never starved."""
 
+import sys
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -389,6 +391,39 @@ def test_a_grammar_jumps_forward_with_an_adapter() -> None:
     expected += [5, 6, 7, 8, 9]
     expected += expected_tokens([*PROMPT, *expected], 3, adapter=A)
     assert world.tokens["a"] == expected
+
+
+def test_a_step_costs_the_same_however_many_requests_wait_for_slots() -> None:
+    def calls(waiting: int) -> float:
+        """Python's and C's, in a step."""
+        files = {str(number): (bytes([number]) * 16, 8) for number in range(1, 21)}
+        adapters = HashAdapters(files)
+        world = World(adapters=adapters, adapter_slots=1, adapter_pages=4, max_passed_over=5)
+        for path in files:
+            world.load_adapter(path)
+        world.run()
+        world.send("running", PROMPT, 60, adapter=files["1"][0])
+        world.step()
+        for number in range(waiting):
+            world.send(f"r{number}", PROMPT, 2, adapter=files[str(2 + number % 19)][0])
+        for _ in range(5):
+            world.step()
+        count = 0
+
+        def note(frame: FrameType, event: str, arg: object) -> None:
+            nonlocal count
+            count += event in ("call", "c_call")
+
+        sys.setprofile(note)
+        try:
+            for _ in range(20):
+                world.scheduler.step()
+        finally:
+            sys.setprofile(None)
+        assert world.scheduler.stats().waiting == waiting
+        return count / 20
+
+    assert calls(950) < 1.1 * calls(38)
 
 
 def test_loads_and_waits_are_measured() -> None:

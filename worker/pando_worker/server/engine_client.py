@@ -323,7 +323,10 @@ class EngineClient:
         done: asyncio.Future[_ControlAnswer] = asyncio.get_running_loop().create_future()
         self._control[command.call] = done
         try:
-            self._ask(command)
+            if isinstance(command, UnloadAdapter):
+                self._send(command)  # a stalled engine does it once it responds again
+            else:
+                self._ask(command)
             answer = await done
         finally:
             del self._control[command.call]

@@ -78,6 +78,8 @@ class WaitingQueue:
         self._adapters = adapters
         self._slotless: dict[bytes, SortedDict[int, Req]] = {}  # by adapter, by arrival
         self._by_adapter: dict[bytes, int] = {}  # how many requests of each adapter
+        self._line: list[Need] = []
+        self._line_of = -1  # the version that it was made of
         self._parked: dict[Key, dict[Req, None]] = {}
         self._parked_at: dict[Req, Key] = {}
         # Arrivals of requests admitted in the policy's order, those after the oldest waiting one.
@@ -127,6 +129,11 @@ class WaitingQueue:
         slots: those that starve first, then by priority, then by arrival."""
         if not self._slotless:
             return []
+        if self._line_of != self.version:
+            self._line, self._line_of = self._lined_up(), self.version
+        return self._line
+
+    def _lined_up(self) -> list[Need]:
         needs: list[tuple[bool, int, int, bytes]] = []
         for identity, reqs in self._slotless.items():
             arrival, oldest = reqs.peekitem(0)
@@ -228,6 +235,7 @@ class WaitingQueue:
         for req, key in sharing:
             self._park(req, key)
         for req in slotless:
+            self.version += 1
             self._leave_order(req)
             self._put_slotless(req)
         for req in admitted:
