@@ -1,6 +1,7 @@
 """The endpoints of the data path, one module per API.
 
 endpoint.py     what a module defines: parsing, salts, errors, replay, migration, documentation
+misread.py      what is said of a body that cannot be read
 error_forms.py  the formats of errors, and the header that holds the request's id
 
 To add an endpoint, write such a module and register it here. No other part of the router names an

@@ -25,7 +25,7 @@ class InputsBody(Asker, gc=False, kw_only=True):
 
 def _embeddings(fields: InputsBody) -> Request:
     if fields.model is None:
-        raise bad_request("missing required field `model`", "model")
+        raise bad_request("model is required", "model")
     return _read(fields, ("input",))
 
 
@@ -41,7 +41,8 @@ def _read(fields: InputsBody, names: tuple[str, ...]) -> Request:
         images: list[PrefixImage] = []
         prefix = canonical("messages", chat_bytes, fields.messages, b"", images)
         return fields.computes(fields.model, prefix=prefix, images=images)
-    raise bad_request(f"give {' or '.join(repr(name) for name in names)}", names[0])
+    others = "".join(f" (or {name})" for name in (*names[1:], "messages"))
+    raise bad_request(f"{names[0]} is required{others}", names[0])
 
 
 _EXAMPLE = {"model": MODEL, "input": "What is a tree?"}

@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from pando_router.endpoints.error_forms import OPENAI, ErrorForm
+from pando_router.endpoints.misread import misread
 from pando_router.errors import bad_request
 from pando_router.migration.form import Form
 from pando_router.requests.request import Request
@@ -55,14 +56,8 @@ class Endpoint(Generic[BodyT]):
         try:
             return self.read(self._decode(body))
         except msgspec.ValidationError as error:
-            raise bad_request(str(error), _param(error)) from error
+            raise misread(str(error)) from error
         except (msgspec.DecodeError, UnicodeError) as error:
             raise bad_request(f"the request body is not valid JSON: {error}") from error
         except RecursionError as error:
             raise bad_request("the request body is nested too deeply") from error
-
-
-def _param(error: msgspec.ValidationError) -> str | None:
-    """The field's name in "... at `$.messages[0]`" or "... missing required field `messages`"."""
-    found = re.search(r"\$\.(\w+)|missing required field `(\w+)`", str(error))
-    return (found[1] or found[2]) if found else None

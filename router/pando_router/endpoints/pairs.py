@@ -41,7 +41,7 @@ def _score(fields: ScoreBody) -> Request:
         one, other = getattr(fields, first), getattr(fields, second)
         if one is not None and other is not None:
             return _paired(fields, one, other, second)
-    raise bad_request("give 'text_1' and 'text_2', or 'query' and 'items'", "text_1")
+    raise bad_request("text_1 and text_2 are required, or query and items", "text_1")
 
 
 def _paired(fields: RerankBody | ScoreBody, first: Any, second: Any, param: str) -> Request:

@@ -44,7 +44,11 @@ def canonical(param: str, encode: Callable[..., bytes], *args: Any) -> bytes:
     try:
         return encode(*args)
     except PrefixError as error:
-        raise bad_request(str(error), param) from error
+        place, _, problem = str(error).partition(" ")
+        place = param + place.removeprefix("prompt") if place.startswith("prompt") else place
+        raise bad_request(
+            f"{place} {problem}", place if place.startswith(param) else param
+        ) from error
 
 
 def is_many(prompt: Any) -> bool:

@@ -11,8 +11,12 @@ from pando_router.requests.request import Request
 
 def prompted(request: Request, prompt: Any, param: str) -> Request:
     """The request with its prompts. Raises ApiError 400 that names `param`."""
-    every = prompt if is_many(prompt) else [prompt]
-    encoded = [canonical(param, completion_bytes, one) for one in every]
+    many = is_many(prompt)
+    every = prompt if many else [prompt]
+    encoded = [
+        canonical(f"{param}[{i}]" if many else param, completion_bytes, one)
+        for i, one in enumerate(every)
+    ]
     return replace(
         request,
         prefix=encoded[0],

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,7 +26,7 @@ BAD_BODIES: dict[str, tuple[str, bytes, str | None]] = {
     "token id huge": ("/v1/completions", b'{"model":"m","prompt":[99999999999]}', "prompt"),
     "messages missing": ("/v1/chat/completions", b'{"model":"m"}', "messages"),
     "messages a string": ("/v1/chat/completions", b'{"model":"m","messages":"x"}', "messages"),
-    "message a string": ("/v1/chat/completions", b'{"model":"m","messages":["x"]}', "messages"),
+    "message a string": ("/v1/chat/completions", b'{"model":"m","messages":["x"]}', "messages[0]"),
     "no text or ids": ("/generate", b"{}", "text"),
     "input missing": ("/v1/embeddings", b'{"model":"m"}', "input"),
     "input null": ("/v1/embeddings", b'{"model":"m","input":null}', "input"),
@@ -44,6 +45,46 @@ async def test_bad_body_gets_400_that_names_the_parameter(valkey_url: str) -> No
             assert error["message"], case
         assert not a.received
         assert (await router.post("/v1/completions", completion())).status == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "said"),
+    [
+        ("/v1/chat/completions", [], "the request body must be an object, not a list"),
+        ("/v1/chat/completions", {"messages": []}, "model is required"),
+        (
+            "/v1/chat/completions",
+            {"model": 1, "messages": []},
+            "model must be a string, not a number",
+        ),
+        (
+            "/v1/chat/completions",
+            {"model": "m", "messages": [{"role": "user", "content": [{"type": 5}]}]},
+            "messages[0].content[0].type must be a string, not a number",
+        ),
+        (
+            "/v1/completions",
+            {"model": "m", "prompt": 5},
+            "prompt must be a string or a list of token ids, not a number",
+        ),
+        (
+            "/v1/completions",
+            {"model": "m", "prompt": ["a", 5]},
+            "prompt[1] must be a string or a list of token ids, not a number",
+        ),
+        (
+            "/generate",
+            {"text": True},
+            "text must be a string or a list of token ids, not a boolean",
+        ),
+        ("/v1/embeddings", {"model": "m"}, "input is required (or messages)"),
+    ],
+)
+def test_an_error_begins_with_the_field_and_its_place(path: str, body: Any, said: str) -> None:
+    with pytest.raises(ApiError) as refused:
+        ENDPOINTS[path].parse(json.dumps(body).encode())
+    assert refused.value.message == said
+    assert refused.value.param == (said.split()[0] if said[:3] != "the" else None)
 
 
 _json = st.recursive(
