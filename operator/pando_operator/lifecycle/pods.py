@@ -60,7 +60,7 @@ class PodView:
     finished: bool = False  # failed or succeeded, so Kubernetes creates another
     revision: str = ""  # of the pod template
     outdated: bool = False  # the Deployment has another template now
-    ready_since: float | None = None  # when its containers became ready
+    ready_since: float | None = None  # when its containers became ready, then by `sightings.py`
     draining_since: float | None = None  # from the annotation, then by `sightings.py`
     deleting_since: float | None = None  # by `sightings.py`, like the next three
     silent_since: float | None = None  # since when it serves and nobody hears of it

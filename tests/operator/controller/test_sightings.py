@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from pando_fleet.records.marks import MarkKind
 from pando_operator.controller.observing.sightings import Sightings
 from pando_operator.lifecycle.actions import SetGate
 from pando_operator.lifecycle.plan import plan
-from pando_operator.lifecycle.pods import PodView
-from tests.operator.lifecycle.planned import NOW, SCALING, drain_marks, pod, starting
+from pando_operator.lifecycle.pods import PodView, Standing
+from tests.operator.lifecycle.planned import NOW, SCALING, drain_marks, mark, pod, starting
 
 
 class Clock:
@@ -46,6 +47,30 @@ def test_a_drain_lasts_its_timeout_whatever_the_clock_of_the_leader_that_began_i
     assert not closed(0)
     assert not closed(timeout_s - 1)
     assert closed(timeout_s)
+
+
+@pytest.mark.parametrize("skew_s", [-1200.0, 1200.0])
+def test_warming_lasts_its_timeout_whatever_the_clock_of_the_node(skew_s: float) -> None:
+    clock = Clock()
+    sightings = Sightings(clock)
+    joining = pod("new", gate=False, standing=Standing.UNREADY, ready_since=NOW + skew_s)
+
+    def opened(after_s: float) -> bool:
+        clock.s = 50.0 + after_s
+        found = plan(
+            sightings.dated([joining, pod("old")], NOW + after_s),
+            [mark(MarkKind.WARM, "new")],
+            target=2,
+            replicas=2,
+            worths={},
+            now=NOW + after_s,
+            scaling=SCALING,
+        )
+        return any(isinstance(one, SetGate) for one in found)
+
+    assert not opened(0)
+    assert not opened(SCALING.warm.timeout_seconds - 1)
+    assert opened(SCALING.warm.timeout_seconds)
 
 
 def test_a_drain_that_begins_again_has_a_new_age() -> None:

@@ -42,6 +42,7 @@ def _states(pod: PodView) -> list[_State]:
     is_joining = stays and pod.containers_ready and not pod.gate
     holds = {
         "draining_since": pod.draining_since,
+        "ready_since": pod.ready_since,
         "deleting_since": pod.deleting or None,
         "silent_since": is_silent or None,
         "unready_since": (stays and not pod.is_serving) or None,
