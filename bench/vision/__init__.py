@@ -4,4 +4,5 @@ Read in this order:
     models.py     a model that sees, with random weights, and its text part alone
     text_cost.py  the CPU engine's text requests, with and without a vision tower
     flood.py      text streams beside a flood of large images
+    loop.py       the event loop beside a long video
 """
