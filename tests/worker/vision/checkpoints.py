@@ -1,6 +1,6 @@
 """Tiny models that see, with random weights, as transformers runs them: the tests' truth."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -80,9 +80,13 @@ class Seer:
 
     def hidden(self, text: str, images: Sequence[Image.Image]) -> Tensor:
         """Final hidden states of a prompt, [num_tokens, hidden_size]."""
+        return self.hidden_of(lambda: self.logits(text, images))
+
+    def hidden_of(self, run: Callable[[], Tensor]) -> Tensor:
+        """Those of a call that computes logits."""
         found: list[Tensor] = []
         hook = self.model.lm_head.register_forward_pre_hook(lambda _, given: found.append(given[0]))
-        self.logits(text, images)
+        run()
         hook.remove()
         return found[0][0]
 

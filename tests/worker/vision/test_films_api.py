@@ -58,7 +58,7 @@ def asking(*parts: dict[str, Any]) -> list[Any]:
 async def test_answers_and_counts_are_those_of_transformers(
     worker: WorkerProcess, client: openai.AsyncOpenAI, seer: QwenSeer
 ) -> None:
-    """And the second time, its tokens are in the cache."""
+    """And the second time, its tokens are in the cache. Its embedding is theirs, too."""
     asked = AskedFilms(seer, PROMPT, (), (Film(film(), 24, 8),))
     expected = seer.processor.tokenizer.decode(asked.greedy(COUNT))
     for turn in range(2):
@@ -72,6 +72,20 @@ async def test_answers_and_counts_are_those_of_transformers(
         assert details["video_tokens"] == sum(image.length for image in asked.images)
         assert details["image_tokens"] is None
         assert (details["cached_tokens"] > asked.images[-1].start) == (turn == 1)
+    embedded = await client.post(
+        "/embeddings",
+        body={
+            "model": "qwen",
+            "messages": asking(part(film()), WORDS),
+            "encoding_format": "float",
+            "add_generation_prompt": True,
+        },
+        cast_to=dict[str, Any],
+    )
+    last = seer.hidden_of(asked.film_logits)[-1]
+    expected_vector = (last / last.norm()).tolist()
+    assert embedded["data"][0]["embedding"] == pytest.approx(expected_vector, abs=2e-5)
+    assert embedded["usage"]["prompt_tokens_details"]["video_tokens"] == details["video_tokens"]
     async with aiohttp.ClientSession(worker.url) as http:
         body = {"messages": asking(part(film()), WORDS)}
         async with http.post("/tokenize", json=body) as answer:
