@@ -55,7 +55,7 @@ def _with_text(body: Body, name: str, text: str) -> Body:
 CHAT = Endpoint(
     paths=("/v1/chat/completions",),
     api="OpenAI",
-    placed_by="`tools`, then `messages`; images and videos by their bytes, audio and files by a digest",
+    placed_by="`tools`, then `messages`; images, videos by their bytes, audio, files by a digest",
     body=ChatBody,
     read=_read,
     example={"model": MODEL, "messages": [{"role": "user", "content": "What is a tree?"}]},
