@@ -207,6 +207,27 @@ def test_a_model_that_turns_out_broken_ends_it_with_the_reason(tmp_path: Path) -
         assert_nothing_is_left(up)
 
 
+def test_a_model_that_nobody_has_is_said_once() -> None:
+    with UpProcess("--model", "nobody/nothing", environment={"HF_HUB_OFFLINE": "1"}) as up:
+        assert up.wait_end() == 1
+        asked, said = up.output.splitlines()
+        assert "looking for nobody/nothing" in asked
+        assert said.startswith("pando up: cannot serve nobody/nothing: there is no directory")
+
+
+def test_a_signal_during_a_download_ends_it() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as hub:  # never answers
+        endpoint = f"http://127.0.0.1:{hub.getsockname()[1]}"
+        environment = {"HF_ENDPOINT": endpoint, "NO_PROXY": "127.0.0.1"}
+        with UpProcess("--model", "nobody/nothing", environment=environment) as up:
+            hub.settimeout(60)
+            connection, _ = hub.accept()
+            with connection:
+                up.send(signal.SIGINT)
+                assert up.wait_end() == 0
+            assert_nothing_is_left(up)
+
+
 def test_a_file_of_weights_that_was_cut_is_refused_in_one_line(tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     shutil.copytree(Path(__file__).parents[2] / "examples" / "models" / MODEL, broken)

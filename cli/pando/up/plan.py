@@ -152,20 +152,28 @@ async def check(plan: UpPlan) -> None:
     """
     plan.worker_commands("none")
     plan.router_command("none", "")
-    _check_model(plan.model, plan.worker_settings())
+    _check_given(plan.model, plan.worker_settings())
     _check_port(plan.host, plan.port)
     if plan.redis is not None:
         await _check_redis(plan.redis, *plan.served_as())
 
 
-def _check_model(model: str, settings: WorkerSettings) -> None:
-    if Path(model).exists() or model in PACKAGED:
+def check_model(model: str, model_dir: Path, settings: WorkerSettings) -> None:
+    """Raises UpPlanError if the files of the model cannot be served as they are."""
+    try:
+        read_config(model_dir, settings.model_impl)
+        preflight(model_dir, settings)
+    except ModelError as error:
+        raise UpPlanError(f"cannot serve {model}: {error}") from None
+
+
+def _check_given(model: str, settings: WorkerSettings) -> None:
+    if Path(model).expanduser().exists() or model in PACKAGED:
         try:
             model_dir = resolve_model(model)
-            read_config(model_dir, settings.model_impl)
-            preflight(model_dir, settings)
         except ModelError as error:
             raise UpPlanError(f"cannot serve {model}: {error}") from None
+        check_model(model, model_dir, settings)
     elif model.startswith((".", "/", "~")) or model.count("/") > 1:  # no hub id looks so
         raise UpPlanError(f"there is no model directory or file {model}")
 

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from pando.up.download import downloaded, is_of_the_hub
 from pando.up.fleet import Fleet
 from pando.up.plan import UpPlan, check
 from pando.up.process import Relay
@@ -28,6 +29,9 @@ async def in_fleet(
         PartError: a part ended before it was ready.
     """
     await check(plan)
+    if is_of_the_hub(plan.model) and not signals.count:
+        log.info("looking for %s in the hub's cache and on the hub", plan.model)
+        await downloaded(plan, signals)
     if signals.count:
         return None
     fleet = Fleet(plan, relay)
