@@ -19,7 +19,7 @@ def test_a_census_counts_each_pod_once() -> None:
         *(pod("e", stalled=True), drained("f", stalled=True)),
     ]
     assert census(pods, NOW, 60.0) == Census(
-        replicas=5, ready=1, starting=1, stalled=1, draining=3, late=1
+        replicas=5, ready=1, starting=1, stalled=1, draining=3, updated=1, late=1
     )
 
 
