@@ -182,7 +182,9 @@ async def test_a_model_that_a_tenant_may_not_use_does_not_exist_for_them(
         for key, model, expected in (
             ("a", "m", 200), ("a", "other", 200), ("b", "m", 200), ("b", "other", 404)
         ):  # fmt: skip
-            answer = await router.post("/v1/completions", completion(model=model), **bearer(key))
+            answer = await router.post(
+                "/v1/completions", completion() | {"model": model}, **bearer(key)
+            )
             assert answer.status == expected
         error = answer.json["error"]
         assert error["code"] == "model_not_found" and error["message"].endswith("there is 'm'")
@@ -293,3 +295,26 @@ async def test_a_tenant_with_a_share_of_the_tree_drives_out_nobody_else(
             await until(lambda: known("a", letter), "the prompt of a is in the tree")  # noqa: B023
         assert await matched("c", "c") > 500
         assert await matched("a", "d") == 0
+
+
+async def test_a_key_may_be_good_for_an_adapter_and_not_for_its_base(
+    valkey_url: str, tmp_path: Path
+) -> None:
+    keys = key_file(tmp_path, team={"models": ["pirate"]})
+    async with (
+        Replica(valkey_url, "r", adapters=("pirate", "poet")) as replica,
+        guarded(valkey_url, keys, replica) as router,
+    ):
+        asked = {
+            model: (
+                await router.post(
+                    "/v1/completions", completion() | {"model": model}, **bearer("team")
+                )
+            )
+            for model in ("pirate", "poet", "m")
+        }
+        assert {model: answer.status for model, answer in asked.items()} == {
+            "pirate": 200, "poet": 404, "m": 404,
+        }  # fmt: skip
+        listed = await router.request("GET", "/v1/models", headers=bearer("team"))
+        assert [card["id"] for card in listed.json["data"]] == ["pirate"]
