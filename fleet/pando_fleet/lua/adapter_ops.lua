@@ -49,8 +49,9 @@ local function read_all_slots(ready, adapters)
   for _, row in ipairs(rows) do
     row.load, row.read = usual_load, usual_read
     row.wait = row.slot_wait_s > 0 and row.slot_wait_s or usual_wait
-    -- As in weigh_leaves: the time to load again what gives way, times how likely it is needed.
-    row.evict = row.idle_s > 0 and row.load * stays / (row.idle_s + stays) or 0
+    -- As in weigh_leaves: the time to load again what gives way, which host memory may have lost by
+    -- then, times how likely it is needed.
+    row.evict = row.idle_s > 0 and (row.load + row.read) * stays / (row.idle_s + stays) or 0
   end
   return slots
 end

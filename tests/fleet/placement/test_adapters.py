@@ -113,6 +113,9 @@ async def test_of_adapters_that_would_give_way_the_one_unused_for_longest_does(
         "empty": 0.0,
     }
     assert (await world.place(adapter=PIRATE.key)).chosen.replica == "empty"
+    await beat(world, "old", device=[POET], host=[PIRATE], adapter_idle_s=60.0, adapter_read_s=0.5)
+    again = (await terms(world, PIRATE))["old"].adapter_evict_s
+    assert again == pytest.approx(0.75 * 40 / (60 + 40)), "it may be on disk by then"
 
 
 async def test_a_load_that_was_slow_once_keeps_no_adapter_away(world: World) -> None:
