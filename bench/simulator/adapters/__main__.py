@@ -64,10 +64,10 @@ def _table(cell: Cell, plays: Sequence[Play]) -> str:
     for each in means:
         cells = (
             f"`{each.policy}`",
-            _bold(f"{each.goodput:.1%}", each.goodput >= goodput),
+            _bold(f"{100 * each.goodput:.1f} %", each.goodput >= goodput),
             f"{1000 * each.ttft_p50_s:.0f} ms",
             _bold(f"{each.ttft_p99_s:.2f} s", each.ttft_p99_s <= p99_s),
-            f"{each.hit_rate:.1%}",
+            f"{100 * each.hit_rate:.1f} %",
             _bold(f"{each.loads:,}", each.loads <= loads),
         )
         rows.append(f"| {' | '.join(cells)} |")

@@ -182,9 +182,7 @@ async def test_a_model_that_a_tenant_may_not_use_does_not_exist_for_them(
         for key, model, expected in (
             ("a", "m", 200), ("a", "other", 200), ("b", "m", 200), ("b", "other", 404)
         ):  # fmt: skip
-            answer = await router.post(
-                "/v1/completions", completion() | {"model": model}, **bearer(key)
-            )
+            answer = await router.post("/v1/completions", completion(model=model), **bearer(key))
             assert answer.status == expected
         error = answer.json["error"]
         assert error["code"] == "model_not_found" and error["message"].endswith("there is 'm'")
@@ -306,11 +304,7 @@ async def test_a_key_may_be_good_for_an_adapter_and_not_for_its_base(
         guarded(valkey_url, keys, replica) as router,
     ):
         asked = {
-            model: (
-                await router.post(
-                    "/v1/completions", completion() | {"model": model}, **bearer("team")
-                )
-            )
+            model: await router.post("/v1/completions", completion(model=model), **bearer("team"))
             for model in ("pirate", "poet", "m")
         }
         assert {model: answer.status for model, answer in asked.items()} == {
