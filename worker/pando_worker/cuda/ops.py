@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from pando_worker.attention.flashinfer_calls import FlashinferUnavailable
+from pando_worker.models.lora import LoraSite, LoraTokens
 from pando_worker.models.ops import Angles, TorchOps, cos_sin
 
 # The rotary dimensions that flashinfer's kernel supports.
@@ -17,6 +18,7 @@ ROTARY_DIMS = (64, 128, 256, 512)
 GROUPED_MM_CAPABILITIES = (9, 10)
 
 ExpertLinear = Callable[[Tensor, Tensor, Tensor], Tensor]
+AddLora = Callable[[Tensor, Tensor, LoraSite, LoraTokens], None]
 
 
 def choose_expert_linear(capability: tuple[int, int], dtype: torch.dtype) -> ExpertLinear:
@@ -33,19 +35,33 @@ def choose_expert_linear(capability: tuple[int, int], dtype: torch.dtype) -> Exp
     return product
 
 
+def choose_add_lora() -> AddLora:
+    """`Ops.add_lora` without waiting for the device."""
+    # Importing Triton takes time that only models with adapters need to spend.
+    adding: AddLora = import_module("pando_worker.cuda.lora").add_lora
+    return adding
+
+
 class CudaOps(TorchOps):
     """`Ops` for bfloat16 and float16 on CUDA; torch computes what flashinfer has no kernel for.
 
     Args:
         expert_linear: for models with experts; by default torch's
         library: flashinfer; tests pass an equivalent
+        add_lora: for models with adapters; by default torch's
 
     Raises:
         FlashinferUnavailable
     """
 
-    def __init__(self, expert_linear: ExpertLinear | None = None, library: Any = None) -> None:
+    def __init__(
+        self,
+        expert_linear: ExpertLinear | None = None,
+        library: Any = None,
+        add_lora: AddLora | None = None,
+    ) -> None:
         self._expert_linear = expert_linear or super().expert_linear
+        self._add_lora = add_lora or super().add_lora
         if library is None:
             try:
                 library = import_module("flashinfer")
@@ -62,6 +78,9 @@ class CudaOps(TorchOps):
 
     def expert_linear(self, x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
         return self._expert_linear(x, weight, ends)
+
+    def add_lora(self, y: Tensor, x: Tensor, site: LoraSite, step: LoraTokens) -> None:
+        self._add_lora(y, x, site, step)
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float, offset: bool = False) -> Tensor:
         if offset:

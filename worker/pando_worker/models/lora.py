@@ -183,12 +183,17 @@ class LoraSite:
 
     Args:
         first: index of its first section in the layout
+
+    Attributes:
+        columns: int32 [sections, 2], the first of the layer's outputs and how many there are
     """
 
     def __init__(self, memory: LoraMemory, first: int, sections: Sequence[Section]) -> None:
         self.memory = memory
         self.first = first
         self.sections = tuple(sections)
+        columns = [[section.first_output, section.width] for section in sections]
+        self.columns = torch.tensor(columns, dtype=torch.int32, device=memory.pages.device)
 
 
 def add_lora(y: Tensor, x: Tensor, site: LoraSite, step: LoraTokens) -> None:

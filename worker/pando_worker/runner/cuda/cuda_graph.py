@@ -23,6 +23,7 @@ from torch import Tensor
 
 from pando_worker.attention.backend import AttentionBackend
 from pando_worker.batch import ForwardBatch, Int32
+from pando_worker.models.lora import LoraMemory, LoraTokens
 from pando_worker.runner.sampling.future_tokens import FutureTokens
 from pando_worker.runner.trial import trial_batch
 from pando_worker.tensors.transfer import pinned
@@ -95,6 +96,7 @@ class CudaGraphRunner:
         padding_page: int,
         window_padding_page: int | None = None,
         capture: Capture,
+        lora: LoraMemory | None = None,
     ) -> None:
         """Captures all graphs.
 
@@ -102,6 +104,8 @@ class CudaGraphRunner:
             padding_page: a page of the KV pool that no request owns
             window_padding_page: the same for the window layers' pool; None if all layers share one
             capture: `CudaCapture`; tests pass one that repeats the calls
+            lora: of the model, if it has adapters; then each size has a second graph, for steps
+                with any of them
         """
         self.sizes = sorted(sizes)
         self._model, self._futures, self._attention = model, futures, attention
@@ -110,10 +114,14 @@ class CudaGraphRunner:
         self._device = device
         self._ids = torch.zeros(self.sizes[-1], dtype=torch.int64, device=device)
         self._positions = torch.zeros_like(self._ids)
-        self._graphs: dict[int, _Graph] = {}
+        self._lora = lora
+        tokens, slots = torch.zeros(2, self.sizes[-1], dtype=torch.int32, device=device)
+        self._tokens = LoraTokens(tokens, slots, torch.zeros(1, dtype=torch.int32, device=device))
+        self._graphs: dict[tuple[int, bool], _Graph] = {}
         started = time.monotonic()
         for number, rows in enumerate(reversed(self.sizes), start=1):
-            self._graphs[rows] = self._captured(rows, model, capture)
+            for adapted in (False, True)[: 1 if lora is None else 2]:
+                self._graphs[rows, adapted] = self._captured(rows, adapted, model, capture)
             log.info("captured CUDA graph %d of %d: %d rows", number, len(self.sizes), rows)
         log.info("captured all CUDA graphs in %.1f s", time.monotonic() - started)
 
@@ -123,15 +131,20 @@ class CudaGraphRunner:
         if rows > self.sizes[-1] or len(batch.input_ids) != rows:
             return None
         size = next(size for size in self.sizes if size >= rows)
-        if batch.adapters is not None or not self._attention.takes(batch, size):
+        if not self._attention.takes(batch, size):
             return None
-        graph = self._graphs[size]
+        step = None if self._lora is None else self._lora.step
+        graph = self._graphs[size, step is not None]
         self._fill(padded(batch, size, *self._padding), graph.attention)
+        if step is not None:
+            self._tokens.tokens[: len(step.tokens)].copy_(step.tokens)
+            self._tokens.slots[: len(step.slots)].copy_(step.slots)
+            self._tokens.count.copy_(step.count)
         graph.replay()
         return self._model.logits(graph.hidden[:rows])
 
     @torch.inference_mode()
-    def _captured(self, rows: int, model: Model, capture: Capture) -> _Graph:
+    def _captured(self, rows: int, adapted: bool, model: Model, capture: Capture) -> _Graph:
         attention = self._attention.at(rows)
         self._fill(_nobodys(rows, self._page_size, *self._padding), attention)
         ids, positions = self._ids[:rows], self._positions[:rows]
@@ -139,6 +152,9 @@ class CudaGraphRunner:
         def run() -> Tensor:
             return model(self._futures.resolve_on_device(ids), positions, attention)
 
+        if self._lora is not None:
+            tokens, slots, count = self._tokens.tokens, self._tokens.slots, self._tokens.count
+            self._lora.step = LoraTokens(tokens[:rows], slots[:rows], count) if adapted else None
         replay, hidden = capture(run)
         return _Graph(attention, replay, hidden)
 

@@ -9,7 +9,7 @@ from pando_worker.attention.flashinfer_backend import FlashinferAttention
 from pando_worker.attention.flashinfer_calls import FlashinferUnavailable
 from pando_worker.attention.flashinfer_graphs import FlashinferGraphs
 from pando_worker.cuda.nucleus import RadixNucleus
-from pando_worker.cuda.ops import CudaOps, ExpertLinear, choose_expert_linear
+from pando_worker.cuda.ops import CudaOps, ExpertLinear, choose_add_lora, choose_expert_linear
 from pando_worker.models.errors import UnsupportedModel
 from pando_worker.models.layers.causal_lm import CausalLM
 from pando_worker.models.layers.experts import MixtureOfExperts
@@ -46,7 +46,8 @@ def choose_attention(
             fixed_rows=min(settings.cuda_graph_max_batch, settings.max_running_requests),
             images_are_whole=loaded.whole_image_tokens > 0,
         )
-        loaded.ops.use(CudaOps(_expert_linear(loaded)))
+        adding = None if loaded.lora is None else choose_add_lora()
+        loaded.ops.use(CudaOps(_expert_linear(loaded), add_lora=adding))
     except FlashinferUnavailable as reason:
         if settings.attention_backend == "flashinfer":
             raise UnsupportedModel(f"attention_backend is 'flashinfer', but {reason}") from reason
@@ -89,6 +90,7 @@ def capture_graphs(
         padding_page=loaded.capacity_tokens // settings.page_size,
         window_padding_page=_window_padding_page(loaded, settings.page_size),
         capture=CudaCapture(),
+        lora=loaded.lora,
     )
 
 
