@@ -3,7 +3,7 @@
 Its output repeats the prompt, one token per step, with log-probabilities from `score`. A request's
 seed, in thousands, selects a misbehaviour, its `Trick`, so all choices of a request have the same
 trick. An embedding is `vector` of its prompt; its trick is the one whose `trick_token` is its only
-token.
+token. It takes any adapter; its identity is a hash of the path.
 """
 
 import multiprocessing
@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
+from hashlib import blake2b
 
 import msgspec
 import numpy as np
@@ -22,6 +23,8 @@ import zmq
 
 from pando_worker.messages import (
     Abort,
+    AdapterDone,
+    AdapterLoaded,
     CacheFlushed,
     Command,
     Embed,
@@ -30,13 +33,16 @@ from pando_worker.messages import (
     FinishReason,
     FlushCache,
     Generate,
+    LoadAdapter,
     Output,
     Outputs,
+    PinAdapter,
     Ready,
     Rejected,
     SamplingParams,
     Stats,
     TokenLogprob,
+    UnloadAdapter,
 )
 from pando_worker.settings import WorkerSettings
 from pando_worker.wire import CommandReceiver
@@ -201,6 +207,11 @@ class _StandIn:
                 if done := not self._running and not self._embedding:
                     self._seen.clear()
                 self._send(CacheFlushed(call=call, done=done))
+            case LoadAdapter(call=call, path=path):
+                identity = blake2b(path.encode(), digest_size=16).digest()
+                self._send(AdapterLoaded(call=call, identity=identity, rank=8))
+            case PinAdapter(call=call) | UnloadAdapter(call=call):
+                self._send(AdapterDone(call=call))
 
     def _embed(self, command: Embed) -> None:
         rid, prompt = command.rid, command.input_ids

@@ -19,6 +19,7 @@ from pando_worker.server.errors import ApiError, bad_request
 log = logging.getLogger("pando.worker")
 
 MAX_ADAPTERS = 1024
+LEAST_UNLOAD_S = 5.0  # even an adapter that nothing uses takes a step of the scheduler
 MAX_NAME = 200
 _SHOWN = 20  # names in an error's message
 
@@ -63,7 +64,7 @@ class NamedAdapters:
         Args:
             model: the name of the base model, which no adapter may have
         """
-        self.unload_seconds = unload_seconds
+        self.unload_seconds = max(unload_seconds, LEAST_UNLOAD_S)
         self.are_preloaded = False
         self._engine = engine
         self._model = model

@@ -5,7 +5,10 @@ import asyncio
 import json
 import re
 import shutil
+from base64 import b64decode
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ import openai
 import pytest
 import torch
 
+from tests.waiting import PATIENCE_S
 from tests.worker.server.process.tiny_adapters import TinyAdapter, base_greedy
 from tests.worker.server.process.worker_process import (
     MODEL_NAME,
@@ -21,6 +25,7 @@ from tests.worker.server.process.worker_process import (
     metric,
     until,
 )
+from tests.worker.server.stand_in import Trick
 
 pytestmark = pytest.mark.e2e
 
@@ -273,6 +278,37 @@ async def test_unloading_waits_for_requests_and_refuses_new_ones(
     assert (status, message) == (404, "there is no adapter 'y'; this worker has 'a', 'b', 'c'")
 
 
+async def test_an_unload_gives_up_waiting_and_the_adapter_leaves_later() -> None:
+    with WorkerProcess.start(drain_seconds=0) as worker:  # the least is 5 seconds
+        async with aiohttp.ClientSession(worker.url) as http:
+            assert (await load(http, "w", Path("a folder")))[0] == 200
+            waits = {"max_new_tokens": 5, "seed": Trick.QUEUED}
+            body = {"model": "w", "text": "a", "sampling_params": waits, "rid": "waits"}
+            async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as tasks:
+                tasks.create_task(_post_any(http, "/generate", body))
+                await until(lambda: _is(metric(http, "pando_worker_running_requests"), 1))
+                status, message = await unload(http, "w")
+                assert (status, message) == (
+                    409,
+                    "1 requests still use adapter 'w' after 5 s. No further ones are accepted, and"
+                    " it is unloaded when they have ended",
+                )
+                assert await _is_gone(http, "w")
+                async with http.post("/abort_request", json={"rid": "waits"}) as answer:
+                    assert (await answer.json()) == {"aborted": 1}
+            assert (await load(http, "w", Path("a folder")))[0] == 200
+            shown = {"max_new_tokens": 5, "seed": Trick.SHOWN}
+            body = {"model": "w", "text": "a", "sampling_params": shown}
+            status, message = await post(http, "/generate", **body)
+            expected = blake2b(b"a folder", digest_size=16).digest()
+            assert b64decode(json.loads(message)["adapter"]) == expected
+
+
+async def _post_any(http: aiohttp.ClientSession, path: str, body: dict[str, Any]) -> None:
+    async with http.post(path, json=body) as answer:
+        await answer.read()
+
+
 async def _is_gone(http: aiohttp.ClientSession, name: str) -> bool:
     async with http.get(f"/v1/models/{name}") as answer:
         return answer.status == 404
@@ -359,6 +395,35 @@ async def test_a_broken_adapter_ends_the_start_with_one_line(
     [line] = errors
     assert "cannot serve adapter 'none' of lora_modules: " in line
     assert str(tmp_path / "none") in line
+
+
+async def test_two_ranks_take_turns_with_slots_and_give_the_tokens_of_peft(
+    adapters: dict[str, TinyAdapter],
+) -> None:
+    with WorkerProcess.start(
+        stand_in=False,
+        threads=1,
+        tensor_parallel_size=2,
+        max_loras=1,
+        lora_modules=[f"{name}={adapters[name].path}" for name in ("a", "b")],
+    ) as worker:
+        async with aiohttp.ClientSession(worker.url) as http:
+            names = ["a", MODEL_NAME, "b", "a", "b"]
+            prompts = [PROMPT[start:] for start in range(len(names))]
+            answers = await asyncio.gather(*map(partial(generate, http), names, prompts))
+    for name, prompt, answer in zip(names, prompts, answers, strict=True):
+        reference = adapters[name].greedy if name in adapters else base_greedy
+        assert answer["output_ids"] == reference(prompt, COUNT)
+
+
+async def test_a_name_is_loaded_once_at_a_time(
+    http: aiohttp.ClientSession, adapters: dict[str, TinyAdapter]
+) -> None:
+    path = adapters["d"].path
+    results = await asyncio.gather(*(load(http, "once", path) for _ in range(4)))
+    assert sorted(status for status, _ in results) == [200, 409, 409, 409]
+    assert (await unload(http, "once"))[0] == 200
+    assert await _is_gone(http, "once")
 
 
 async def test_without_slots_there_are_no_adapters(adapters: dict[str, TinyAdapter]) -> None:
