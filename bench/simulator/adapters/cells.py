@@ -22,7 +22,7 @@ LOAD_S = 0.05  # 414 MB, of rank 16, from host memory into a slot
 READ_S = 0.5  # from disk into host memory
 REPLICAS = 8
 CONVERSATIONS = 1_000
-SEEDS = (1,)
+SEEDS = (1, 2)
 POLICIES = ("cache_aware", "round_robin", "smg", "llm_d", "llm_d_lora", "production_stack")
 LOADS = {"moderate": 0.8, "high": 1.6}
 """Of what the replicas could compute if nothing was cached (`loads.py`); about three quarters of

@@ -85,8 +85,10 @@ class Heartbeat:
 
     def adapters_by_name(self) -> dict[str, str]:
         """The adapters' keys."""
-        keys = {each.name: each.key for each in self.adapter_states}
-        return keys | {name: Adapter(name=name).key for name in self.adapters if name not in keys}
+        keys = {each.name: each.identity or each.key for each in self.adapter_states}
+        for name in set(self.adapters).difference(keys):
+            keys[name] = Adapter(name=name).key
+        return keys
 
     def adapter_keys(self, place: AdapterPlace) -> list[str]:
         """The keys of the adapters there."""

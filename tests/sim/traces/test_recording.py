@@ -70,6 +70,25 @@ async def test_a_routers_recording_is_replayed_with_the_same_sharing(
     assert tokens == pytest.approx(len(TEXT) // 256 * 256 / 5, abs=1)
 
 
+async def test_adapters_are_replayed_as_such_beside_their_base(
+    redis_url: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "requests.jsonl"
+    async with (
+        Replica(redis_url, "r", adapters=("pirate", "poet")),
+        serving(redis_url, record=file) as router,
+    ):
+        for model in ("pirate", "m", "poet", "pirate"):
+            await router.post("/v1/completions", completion(TEXT, model=model))
+    requests = list(open_trace(file))
+    assert [request.adapter for request in requests] == ["pirate", "", "poet", "pirate"]
+    pirate, base, poet, again = requests
+    assert shared(pirate, base) == shared(pirate, poet) == 0
+    assert shared(pirate, again) == len(TEXT) // 256
+    for model, count in (("m", 4), ("pirate", 2), ("poet", 1)):
+        assert len(list(open_trace(file, Reading(model=model)))) == count
+
+
 async def test_a_sessions_requests_wait_for_its_answers_as_they_did(
     redis_url: str, tmp_path: Path
 ) -> None:
