@@ -52,8 +52,7 @@ class Prefill:
         self, float_workspace_buffer: Tensor, int_workspace_buffer: Tensor
     ) -> None:
         assert int_workspace_buffer.dtype == torch.uint8
-        assert len(int_workspace_buffer) == 8 * 2**20
-        self._workspace = float_workspace_buffer
+        self._workspace, self._int_workspace = float_workspace_buffer, int_workspace_buffer
 
     def plan(
         self,
@@ -95,8 +94,8 @@ class Prefill:
         self._planned = True
 
     def _check_workspace(self, new: Tensor, pages: Tensor) -> None:
-        """`PrefillPlan` of scheduler.cuh, version 0.7.0: whether partial results have room. Windows
-        are left out, which only shorten rows."""
+        """`PrefillPlan` of scheduler.cuh, version 0.7.0: whether partial results and indices have
+        room. Windows are left out, which only shorten rows."""
         heads, kv_heads, _, v_dim = self._heads
         group, rows = heads // kv_heads, len(new)
         packed = group if self._is_fixed else int(new.sum()) * group // rows
@@ -111,7 +110,10 @@ class Prefill:
             total = -(-int(new.sum()) * group // tile) + rows - 1
             assert padded <= max(most, total)
             padded = max(most, total)
-        elif chunk >= longest:
+        # Tiles' requests, queries and keys; rows' starts; whether a tile is there; aligned.
+        needed = 13 * padded + 4 * (rows + int(new.sum())) + 128
+        assert needed <= len(self._int_workspace), (needed, len(self._int_workspace))
+        if not self._is_fixed and chunk >= longest:
             return  # not split
         needed = 4 * heads * padded * tile * (v_dim + 1)
         assert needed <= len(self._workspace), (needed, len(self._workspace))

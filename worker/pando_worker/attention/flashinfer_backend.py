@@ -17,6 +17,7 @@ from torch import Tensor
 from pando_worker.attention.backend import AttentionLayer, page_numbers
 from pando_worker.attention.flashinfer_calls import (
     CPU_MULTIPROCESSORS,
+    DECODE_INT_WORKSPACE_BYTES,
     Appends,
     AttentionKind,
     FlashinferUnavailable,
@@ -102,7 +103,9 @@ class FlashinferAttention:
         self.fixed_rows = fixed_rows
         size = workspace_bytes(self.kinds, fixed_rows, _multiprocessors(self.device))
         workspace = torch.zeros(size, dtype=torch.uint8, device=self.device)
-        self.memories = {kind: Memory.new(workspace) for kind in self.kinds}  # for decodes
+        self.memories = {  # for decodes
+            kind: Memory.new(workspace, DECODE_INT_WORKSPACE_BYTES) for kind in self.kinds
+        }
         self._calls = {kind: self._make_calls(kind) for kind in self.kinds}
         self._paged = [_paged(pool, layer.index, page_size) for layer in pool.layers]
         self._appends = None

@@ -24,6 +24,9 @@ from pando_worker.tensors.transfer import pinned, to_device
 
 LEAST_WORKSPACE_BYTES = 256 * 2**20  # what flashinfer recommends
 INT_WORKSPACE_BYTES = 8 * 2**20  # flashinfer's own default
+# Each call has as much pinned memory, and there is one for each size of a graph. A decode takes
+# about 20 bytes a tile, of which there are at most two a row, or two a multiprocessor.
+DECODE_INT_WORKSPACE_BYTES = 2**20
 CPU_MULTIPROCESSORS = 132  # of a Hopper GPU, for tests on the CPU
 # From this many query heads per KV head a decode is faster on tensor cores (SGLang and vLLM use the
 # same value); with fewer, most of their rows are empty. The other kernel exists for groups of 1 to
@@ -161,9 +164,8 @@ class Memory:
     int_workspace: Tensor  # separate for each call that is planned in the same batch
 
     @classmethod
-    def new(cls, workspace: Tensor) -> "Memory":
-        size, device = INT_WORKSPACE_BYTES, workspace.device
-        return cls(workspace, torch.empty(size, dtype=torch.uint8, device=device))
+    def new(cls, workspace: Tensor, int_bytes: int = INT_WORKSPACE_BYTES) -> "Memory":
+        return cls(workspace, workspace.new_empty(int_bytes))
 
 
 @dataclass(frozen=True, slots=True)
