@@ -1,6 +1,7 @@
 """A pool's adapters are replaced and removed under load: no request fails, and each answer is that
 of one set of weights from its first token to its last."""
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -115,6 +116,34 @@ def test_an_adapter_is_replaced_under_load_and_another_is_removed(
     wait_until("pirate is gone", lambda: not row(cluster, "pirate"), STEP_S)
     wait_until("it does not exist", lambda: _status(load, "pirate") == 404, STEP_S)
     assert _status(load, "legal") == 200
+
+
+def test_a_request_for_an_adapter_wakes_its_pool_and_waits_for_it(
+    cluster: Cluster, reference: Reference, tuned: str, load: LoadPod
+) -> None:
+    """The new replica is ready once it has its adapters, the pinned one in device memory."""
+    ((prompt, texts),) = reference.answers(1).items()
+    asleep = {"mode": "Auto", "minReplicas": 0, "maxReplicas": 1, "idleSeconds": 5}
+    cluster.patch_pool(POOL, {"scaling": asleep | {"warm": {"tokens": 0}}})
+    wait_until(
+        "the pool sleeps",
+        lambda: not cluster.workers(POOL),
+        STEP_S,
+        moving=lambda: stages(cluster.workers(POOL)),
+    )
+    body = {
+        "model": "legal",
+        "messages": [{"role": "user", "content": prompt}],
+        "max_tokens": TOKENS,
+        "ignore_eos": True,
+        "temperature": 0,
+    }
+    answer = load.ask("/v1/chat/completions", body, timeout_s=STEP_S)
+    assert answer.status == 200, answer.text
+    assert answer.json["choices"][0]["message"]["content"] == texts["legal"]
+    [pod] = cluster.workers(POOL)
+    cards = json.loads(cluster.through_pod(name_of(pod), 30000, "GET", "/v1/models"))["data"]
+    assert [card["id"] for card in cards] == [POOL, "legal"]
 
 
 def _status(load: LoadPod, model: str) -> int:
