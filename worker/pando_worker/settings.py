@@ -350,8 +350,8 @@ class WorkerSettings(BaseSettings):
         int,
         Field(
             ge=1,
-            description="host memory of each rank for adapters that are not in device memory, in"
-            " MiB; the rest is read from disk when it is needed",
+            description="host memory for adapters that were used before, in MiB, with the shares of"
+            " all ranks; the rest is read from disk when it is needed",
         ),
     ] = 1024
 

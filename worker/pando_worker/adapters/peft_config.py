@@ -31,6 +31,8 @@ _VARIANTS = {
     "velora_config": "VeLoRA",
     "monteclora_config": "MonteCLoRA",
     "trainable_token_indices": "trainable tokens",
+    "modules_to_save": "whole modules (modules_to_save)",
+    "target_parameters": "parameters of experts (target_parameters)",
     "layer_replication": "layer replication",
     "lora_bias": "biases of LoRA's own (lora_bias)",
     "fan_in_fan_out": "transposed weights (fan_in_fan_out)",
@@ -69,9 +71,7 @@ class PeftConfig(msgspec.Struct, frozen=True, kw_only=True):
     rank_pattern: dict[str, int] = {}
     alpha_pattern: dict[str, float] = {}
     target_modules: list[str] | str = []
-    target_parameters: list[str] = []
     exclude_modules: list[str] | str = []
-    modules_to_save: list[str] = []
     layers_to_transform: list[int] | int = []
     layers_pattern: list[str] | str = []
 
@@ -144,7 +144,9 @@ def read_peft_config(directory: Path) -> PeftConfig:
         raise AdapterError(f"{path} is an adapter of kind {kind!r}; only LoRA is supported")
     for name, variant in _VARIANTS.items():
         if name in used:
-            raise AdapterError(f"{path} uses {variant}, which is not supported: only plain LoRA is")
+            raise AdapterError(
+                f"{path} uses {variant}, which is not supported: only LoRA of linear layers is"
+            )
     _refuse_other_bases(path, given.get("init_lora_weights"))
     if (bias := used.get("bias", "none")) != "none":
         raise AdapterError(f"{path} trains biases (bias: {bias!r}); only 'none' is supported")

@@ -2,7 +2,6 @@
 own."""
 
 import os
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,6 +17,8 @@ from pando_worker.models.lora import LoraMemory
 from pando_worker.models.text_part import text_tensors
 from pando_worker.runner.adapters.host_cache import HostCache, Shares
 from pando_worker.runner.adapters.packing import pack
+
+_NICE = 10
 
 Send = Callable[[int, Sequence[int], Shares], None]
 """Gives each of the other ranks its share of an adapter for a slot and pages."""
@@ -46,8 +47,8 @@ class AdapterLoader:
         self.send: Send | None = None
         self._host = HostCache(host_bytes)
         self._names = {section.name for section in layouts[0]}
-        # A check may download for minutes, and loads must not wait for it. It takes what time the
-        # model's threads leave, but a load, for which requests wait, does not.
+        # A check may download for minutes, and loads must not wait for it. Requests wait for loads,
+        # so only checks give way to steps.
         self._checks = ThreadPoolExecutor(1, "adapter-checks", _leave_the_cores)
         self._loads = ThreadPoolExecutor(1, "adapter-loads")
 
@@ -134,6 +135,7 @@ class AdapterLoader:
 
 
 def _leave_the_cores() -> None:
-    """Let this thread run only on cores that nobody else wants, where the system can."""
-    if sys.platform == "linux":
-        os.sched_setscheduler(threading.get_native_id(), os.SCHED_IDLE, os.sched_param(0))
+    """Let this thread have a tenth of a core that steps want as well. Linux's idle class would have
+    it wait forever beside steps without a gap."""
+    thread = threading.get_native_id()
+    os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + _NICE)
