@@ -3,6 +3,7 @@
     data_path.py        the data path beside that of peers: CPU, latency, streams
     router_versions.py  the same of several checkouts, in turns
     placement.py        Redis's CPU time and the answer's time of a placement
+    adapter_placements.py    the same of requests with LoRA adapters
     tree_memory.py      Redis's memory for each chunk of a tree
     observability.py    CPU time of logs, traces and metrics
     routing/            routers, replicas and loads of the first two

@@ -30,7 +30,7 @@ class Change(msgspec.Struct, kw_only=True):
     pool: str | None = None
 
 
-class Outcome(msgspec.Struct, kw_only=True, omit_defaults=True):
+class Answered(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The answer; `error` unless all replicas answered 200."""
 
     lora_name: str
@@ -57,7 +57,7 @@ def adapter_routes(live: Live, view: FleetView, everywhere: Everywhere) -> APIRo
             min(time_limit_s(headers), live.settings.first_byte_timeout),
         )
         status, error = _judged(results)
-        outcome = Outcome(lora_name=wanted.lora_name, pool=pool, replicas=results, error=error)
+        outcome = Answered(lora_name=wanted.lora_name, pool=pool, replicas=results, error=error)
         return Response(msgspec.json.encode(outcome), status, media_type="application/json")
 
     @router.post(LOAD_PATH, responses={502: {"description": "some replicas did not load it"}})

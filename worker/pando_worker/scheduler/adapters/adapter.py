@@ -24,7 +24,7 @@ class Mean:
 
 
 @dataclass(slots=True)
-class Times:
+class WaitTimes:
     """How long loads and waits take. Both happen one after the other, so each is counted from the
     end of the one before it: placement multiplies them by how many are ahead."""
 

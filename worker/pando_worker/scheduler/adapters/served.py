@@ -32,7 +32,7 @@ from pando_worker.messages import (
     Stats,
     UnloadAdapter,
 )
-from pando_worker.scheduler.adapters.adapter import FailedLoad, Load, Need, ServedAdapter, Times
+from pando_worker.scheduler.adapters.adapter import FailedLoad, Load, Need, ServedAdapter, WaitTimes
 from pando_worker.scheduler.req import Req
 
 log = logging.getLogger("pando.worker.scheduler")
@@ -62,7 +62,7 @@ class ServedAdapters:
         self._events: list[Event] = []
         self._failed: list[FailedLoad] = []
         self._moved = False  # whether an adapter is in another place than reported
-        self._times = Times()
+        self._times = WaitTimes()
 
     @property
     def is_busy(self) -> bool:
