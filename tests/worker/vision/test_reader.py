@@ -14,7 +14,7 @@ import pytest
 from pando_fleet.images.rule import ImageRule
 from pando_worker.models.config import read_config
 from pando_worker.vision import reader as reading
-from pando_worker.vision.array_file import ArrayFile, Stored
+from pando_worker.vision.array_file import ArrayFile, StoredImage
 from pando_worker.vision.errors import ImageError, ImagesUnavailableError
 from pando_worker.vision.reader import ImageLimits, ImageReader, Videos
 from tests.waiting import read_each, until_async
@@ -146,7 +146,7 @@ async def test_a_cancelled_video_leaves_its_process(tmp_path: Path) -> None:
         reader.close()
 
 
-def _late(path: Path, folder: Path) -> list[Stored]:
+def _late(path: Path, folder: Path) -> list[StoredImage]:
     """Says in `folder` which file it has, when it begins and, once it may go on, at its end."""
     (folder / "begun").write_text(str(path.stat().st_ino))
     while not (folder / "go").exists():

@@ -51,7 +51,7 @@ class Adapter:
 
 
 @dataclass(slots=True)
-class _Module:
+class _ModuleTensors:
     """The tensors of a module, by what stands behind its name in the file."""
 
     path: str  # in the file, without PEFT's prefix
@@ -100,15 +100,15 @@ def read_adapter(
     return Adapter(_identity(pairs), pairs, max(pair.rank for pair in pairs.values()))
 
 
-def _modules(file: TensorFile, named: Callable[[str], str | None]) -> dict[str, _Module]:
+def _modules(file: TensorFile, named: Callable[[str], str | None]) -> dict[str, _ModuleTensors]:
     path = file.path
-    modules: dict[str, _Module] = {}
+    modules: dict[str, _ModuleTensors] = {}
     for key in sorted(file.entries):
         module, what = _split(path, key)
         name = named(module)
         if name is None:
             raise AdapterError(f"{path} has {key}, of a part that takes no adapters here")
-        known = modules.setdefault(name, _Module(module))
+        known = modules.setdefault(name, _ModuleTensors(module))
         if what in known.tensors:
             raise AdapterError(f"{path} has {what} of {module} twice")
         known.tensors[what] = file.matrix(key)
@@ -127,7 +127,7 @@ def _split(path: Path, key: str) -> tuple[str, str]:
 
 
 def _pair(
-    path: Path, config: PeftConfig, section: Section, module: _Module, most_rank: int
+    path: Path, config: PeftConfig, section: Section, module: _ModuleTensors, most_rank: int
 ) -> Pair:
     a, b = (module.tensors.get(kind) for kind in _KINDS)
     if a is None or b is None:

@@ -42,7 +42,7 @@ from pando_worker.tensors.transfer import to_device
 CASCADE_BYTES = 2 * 2**30
 
 
-class _Part(NamedTuple):
+class _RowsOfCall(NamedTuple):
     """Rows that one call computes.
 
     Attributes:
@@ -227,19 +227,19 @@ class FlashinferAttention:
         lse = torch.zeros(1, 1, device=self.device)
         self.library.merge_state(out, lse, out, lse)
 
-    def _parts(self, batch: ForwardBatch) -> list[_Part]:
+    def _parts(self, batch: ForwardBatch) -> list[_RowsOfCall]:
         """Decodes first, then extends."""
         single = batch.extend_lens == 1
         decodes = len(single) if single.all() else int(single.argmin())
         every = np.arange(len(single))
         before, behind = slice(0, decodes), slice(decodes, None)
-        parts = [_Part(Role.DECODE, batch, before, every, before)]
+        parts = [_RowsOfCall(Role.DECODE, batch, before, every, before)]
         if batch.seen is None:
-            parts.append(_Part(Role.EXTEND, batch, behind, every, behind))
+            parts.append(_RowsOfCall(Role.EXTEND, batch, behind, every, behind))
         else:
             for role, some in zip((Role.EXTEND, Role.WHOLE), cut(batch, decodes), strict=True):
                 tokens = to_device(some.tokens, self.device)
-                parts.append(_Part(role, some.batch, slice(None), some.rows, tokens))
+                parts.append(_RowsOfCall(role, some.batch, slice(None), some.rows, tokens))
         return [part for part in parts if len(part.batch.extend_lens[part.rows])]
 
     def _make_calls(self, kind: AttentionKind) -> dict[Role, KernelCall]:

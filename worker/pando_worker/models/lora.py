@@ -68,7 +68,7 @@ class PackedSection:
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class PackedAdapter:
     """An adapter in the form of one rank's device memory.
 
     Attributes:
@@ -136,7 +136,7 @@ class LoraMemory:
     def dtype(self) -> torch.dtype:
         return self.pages.dtype
 
-    def put(self, slot: int, pages: Sequence[int], adapter: Packed) -> None:
+    def put(self, slot: int, pages: Sequence[int], adapter: PackedAdapter) -> None:
         """Copy an adapter into pages, and let a slot refer to them. No step uses either now. There
         may be more pages than it needs, if another rank's share needs them.
 
@@ -153,7 +153,7 @@ class LoraMemory:
             np.copyto(_bytes(self.pages[page]), _bytes(numbers))
         self._refer(slot, pages, adapter)
 
-    def _refer(self, slot: int, pages: Sequence[int], adapter: Packed) -> None:
+    def _refer(self, slot: int, pages: Sequence[int], adapter: PackedAdapter) -> None:
         sections = adapter.sections
         self._held[slot], self._held_pages[slot] = sections, list(pages)
         self.slot_pages[slot, : len(pages)] = torch.tensor(pages, dtype=torch.int32)

@@ -7,7 +7,7 @@ import torch
 import zmq
 
 from pando_worker.batch import ForwardBatch
-from pando_worker.models.lora import LoraMemory, Packed
+from pando_worker.models.lora import LoraMemory, PackedAdapter
 from pando_worker.ranks.adapter_load import AdapterLoad
 
 
@@ -32,4 +32,4 @@ class ReceivedAdapters:
     def _put(self, load: AdapterLoad, numbers: zmq.Frame) -> None:
         whole = torch.frombuffer(bytearray(numbers.buffer), dtype=self._memory.dtype)
         pages = whole.view(-1, self._memory.page_numbers)
-        self._memory.put(load.slot, load.pages, Packed(pages, load.sections))
+        self._memory.put(load.slot, load.pages, PackedAdapter(pages, load.sections))

@@ -21,7 +21,7 @@ from pando_worker.ranks.follower import batch_endpoint, run_follower
 from pando_worker.settings import WorkerSettings
 
 if TYPE_CHECKING:  # torch takes seconds to import, and this process starts other ranks first
-    from pando_worker.models.lora import Packed
+    from pando_worker.models.lora import PackedAdapter
 
 log = logging.getLogger("pando.worker.ranks")
 
@@ -45,7 +45,9 @@ class LeadingRunner:
                 follower.send(data)
         return self._runner.launch(batch)
 
-    def send_adapter(self, slot: int, pages: Sequence[int], shares: "Sequence[Packed]") -> None:
+    def send_adapter(
+        self, slot: int, pages: Sequence[int], shares: "Sequence[PackedAdapter]"
+    ) -> None:
         """Send each of the other ranks its share of an adapter."""
         with self._sending:
             for follower, share in zip(self._followers, shares, strict=True):

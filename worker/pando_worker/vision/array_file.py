@@ -26,7 +26,7 @@ _ALIGNMENT = 64  # bytes
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _ArrayPlace:
     """An array in a file."""
 
     dtype: str
@@ -35,7 +35,7 @@ class _Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredImage:
     """
     Attributes:
         image: without its arrays
@@ -43,7 +43,7 @@ class Stored:
     """
 
     image: Processed
-    places: dict[str, _Place]
+    places: dict[str, _ArrayPlace]
 
 
 class ArrayFile:
@@ -65,7 +65,7 @@ class ArrayFile:
             self.path = Path(name)
             self.close = weakref.finalize(self, _close, self._file, self.path)
 
-    def loaded(self, images: Sequence[Stored]) -> list[Processed]:
+    def loaded(self, images: Sequence[StoredImage]) -> list[Processed]:
         """Images with their arrays, which are read-only."""
         mapped = _mapped(self._file)
         return [
@@ -117,17 +117,17 @@ def _close(file: int, path: Path) -> None:
     path.unlink()
 
 
-def store(path: Path, images: Sequence[Processed]) -> list[Stored]:
+def store(path: Path, images: Sequence[Processed]) -> list[StoredImage]:
     """Write the arrays of images to an `ArrayFile`."""
     stored, end = [], 0
     with path.open("r+b", buffering=0) as file:
         for image in images:
             places = {}
             for name, array in image.arrays.items():
-                places[name] = _Place(array.dtype.str, array.shape, end)
+                places[name] = _ArrayPlace(array.dtype.str, array.shape, end)
                 _write(file.fileno(), array, end)
                 end += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
-            stored.append(Stored(replace(image, arrays={}), places))
+            stored.append(StoredImage(replace(image, arrays={}), places))
         file.truncate(max(1, end))  # an empty file cannot be mapped
     return stored
 
@@ -139,7 +139,7 @@ def _write(file: int, array: Array, start: int) -> None:
         start, left = start + done, left[done:]
 
 
-def _array(mapped: memoryview, at: _Place) -> Array:
+def _array(mapped: memoryview, at: _ArrayPlace) -> Array:
     count = int(np.prod(at.shape, dtype=np.int64))
     found: Array = np.frombuffer(mapped, at.dtype, count, at.offset).reshape(at.shape)
     return found

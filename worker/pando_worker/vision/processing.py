@@ -22,7 +22,7 @@ from PIL import Image
 
 from pando_fleet.images.rule import ImageRule
 from pando_worker.models.text_part import VideoForm
-from pando_worker.vision.array_file import Stored, store
+from pando_worker.vision.array_file import StoredImage, store
 from pando_worker.vision.decoding import data_of, decode
 from pando_worker.vision.errors import ImageError
 from pando_worker.vision.patches import PatchProcessor
@@ -182,7 +182,7 @@ def known() -> Known:
 
 def read_and_process(
     path: Path, source: str | bytes, max_bytes: int, max_pixels: int, small: bool
-) -> list[Stored]:
+) -> list[StoredImage]:
     """One image.
 
     Args:
@@ -199,7 +199,9 @@ def read_and_process(
     return store(path, [_processor.process(decode(data, max_pixels), small=small)])
 
 
-def read_and_process_video(path: Path, url: str, limits: VideoLimits, number: int) -> list[Stored]:
+def read_and_process_video(
+    path: Path, url: str, limits: VideoLimits, number: int
+) -> list[StoredImage]:
     """The frames of one video.
 
     Args:

@@ -21,7 +21,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from pando_fleet.images.rule import ImageRule
 from pando_worker.models.text_part import VideoForm
-from pando_worker.vision.array_file import ArrayFile, Stored
+from pando_worker.vision.array_file import ArrayFile, StoredImage
 from pando_worker.vision.errors import ImageError, ImagesUnavailableError
 from pando_worker.vision.fetching import Fetcher
 from pando_worker.vision.processed import Place, Processed
@@ -165,7 +165,7 @@ class ImageReader:
 
     async def _in_file(
         self,
-        work: Callable[Concatenate[Path, P], list[Stored]],
+        work: Callable[Concatenate[Path, P], list[StoredImage]],
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> list[Processed]:

@@ -4,9 +4,9 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from threading import Lock
 
-from pando_worker.models.lora import Packed
+from pando_worker.models.lora import PackedAdapter
 
-Shares = Sequence[Packed]
+Shares = Sequence[PackedAdapter]
 """An adapter, as each rank has it."""
 
 

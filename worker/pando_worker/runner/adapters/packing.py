@@ -14,7 +14,7 @@ from pando_worker.adapters.errors import AdapterError
 from pando_worker.adapters.layout import Layout, Placing, Section, pieces
 from pando_worker.adapters.reading import Adapter, Pair
 from pando_worker.adapters.tensor_file import Matrix
-from pando_worker.models.lora import Packed, PackedSection
+from pando_worker.models.lora import PackedAdapter, PackedSection
 
 # bfloat16 as its bits, since numpy has no such type.
 _FEW = 16_384  # numbers; half of those that torch would give to several threads
@@ -25,7 +25,7 @@ _TYPES: dict[torch.dtype, type] = {
 }
 
 
-def pack(adapter: Adapter, layout: Layout, dtype: torch.dtype) -> Packed:
+def pack(adapter: Adapter, layout: Layout, dtype: torch.dtype) -> PackedAdapter:
     """
     Raises:
         AdapterError: a number is too large for `dtype`.
@@ -37,7 +37,7 @@ def pack(adapter: Adapter, layout: Layout, dtype: torch.dtype) -> Packed:
         if (pair := adapter.pairs.get(section.name)) is not None:
             _put(pages, section, packed, pair)
             _check(pages, section, packed, pair, dtype)
-    return Packed(torch.from_numpy(pages).view(dtype), sections)
+    return PackedAdapter(torch.from_numpy(pages).view(dtype), sections)
 
 
 def _placed(pair: Pair | None, section: Section, placing: Placing) -> PackedSection:

@@ -99,9 +99,9 @@ class DecodeTapes:
         self._futures = futures
         self._most_pages = most_pages
         self._lora = lora
-        self._tapes: dict[_Kind, Tape] = {}
-        self._seen: set[_Kind] = set()
-        self._refused: set[_Kind] = set()
+        self._tapes: dict[_KindOfStep, Tape] = {}
+        self._seen: set[_KindOfStep] = set()
+        self._refused: set[_KindOfStep] = set()
         self._recordable = True
 
     @torch.inference_mode()
@@ -111,7 +111,7 @@ class DecodeTapes:
         rows = len(batch.extend_lens)
         if rows > MOST_ROWS or rows != len(batch.input_ids):
             return None
-        kind = _Kind(rows, with_adapters=self._step is not None)
+        kind = _KindOfStep(rows, with_adapters=self._step is not None)
         if tape := self._tapes.get(kind):
             tape.load(batch, self._futures.resolve(batch.input_ids), self._step)
             return tape.play()
@@ -125,7 +125,7 @@ class DecodeTapes:
         """The tokens with adapters of the step that runs."""
         return None if self._lora is None else self._lora.step
 
-    def _make(self, batch: ForwardBatch, kind: "_Kind") -> Tensor | None:
+    def _make(self, batch: ForwardBatch, kind: "_KindOfStep") -> Tensor | None:
         """Record this step."""
         ids = self._futures.resolve(batch.input_ids)
         try:
@@ -147,7 +147,7 @@ class DecodeTapes:
         tape.load(batch, ids, self._step)
         return tape.play()
 
-    def _record(self, batch: ForwardBatch, ids: Tensor, kind: "_Kind") -> Tape:
+    def _record(self, batch: ForwardBatch, ids: Tensor, kind: "_KindOfStep") -> Tape:
         rows, step = kind.rows, self._step
         tape = Tape(
             input_ids=ids.clone(),
@@ -188,7 +188,7 @@ class DecodeTapes:
         return torch.allclose(played, expected, rtol=1e-4, atol=1e-4, equal_nan=True)
 
 
-class _Kind(NamedTuple):
+class _KindOfStep(NamedTuple):
     """The steps that have a tape in common."""
 
     rows: int
