@@ -20,6 +20,10 @@ from tests.fleet.redis_server import REDIS, VALKEY, RedisServer
 # Torch reads it on import, here and in each process that a test starts. The tests' models are tiny,
 # so threads would only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Triton reads it on import, too: without a GPU its kernels run in its interpreter. With one,
+# `tests/gpu` runs them on it, perhaps in this process.
+if not Path("/dev/nvidiactl").exists():
+    os.environ["TRITON_INTERPRET"] = "1"
 
 settings.load_profile(QUICK)
 

@@ -5,6 +5,7 @@ Run: python -m bench.router.adapter_placements. Starts its own Valkey. The numbe
 time, so that all calls find the same. Rounds take turns; the least of each counts.
 """
 
+import argparse
 import asyncio
 from dataclasses import replace
 
@@ -97,4 +98,8 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.parse_args()
     asyncio.run(main())

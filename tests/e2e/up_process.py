@@ -19,7 +19,7 @@ from typing import Any, Self
 
 import psutil
 
-from pando.up.free_port import free_port
+from tests.ports import free_port
 from tests.waiting import PATIENCE_S, read_each, until
 
 READY_S = 120.0  # generous: other work may share the machine

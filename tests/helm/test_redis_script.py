@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import redis
 
-from pando.up.free_port import free_port
 from tests.fleet.redis_server import REDIS, VALKEY
 from tests.helm.chart import one, render
+from tests.ports import free_port
 from tests.waiting import until
 
 PASSWORD = "aB3" * 10

@@ -19,7 +19,7 @@ from typing import Any
 import trustme
 import yaml
 
-from pando.up.free_port import free_port
+from tests.ports import free_port
 
 ADMIN = "system:masters"
 START_S = 100  # a busy machine is slow

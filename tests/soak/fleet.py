@@ -10,8 +10,8 @@ from typing import Any, Self
 
 import aiohttp
 
-from pando.up.free_port import free_port
 from tests.fleet.redis_server import VALKEY, RedisServer
+from tests.ports import free_port
 from tests.router.process.router_process import ENVIRONMENT, ROOT, router_process
 from tests.router.world import RouterClient
 from tests.soak.relay import Relay

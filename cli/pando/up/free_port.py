@@ -3,7 +3,7 @@
 import socket
 from random import SystemRandom
 
-_PORTS = range(16_384, 32_768)
+PORTS = range(16_384, 32_768)
 _TRIES = 100
 
 
@@ -13,16 +13,16 @@ def free_port(host: str = "127.0.0.1") -> int:
     It lies below 32768, from where on Linux picks ports for clients: one of these could be taken by
     another process before the server listens there. Raises OSError where none is free.
     """
-    *others, last = SystemRandom().sample(_PORTS, _TRIES)
-    for port in others:
-        try:
-            return _bound(host, port)
-        except OSError:
-            continue
-    return _bound(host, last)
+    for port in SystemRandom().sample(PORTS, _TRIES):
+        if is_free(host, port):
+            return port
+    raise OSError(f"no port of {host} is free, of {_TRIES} that were tried")
 
 
-def _bound(host: str, port: int) -> int:
+def is_free(host: str, port: int) -> bool:
     with socket.socket() as probe:
-        probe.bind((host, port))
-    return port
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True

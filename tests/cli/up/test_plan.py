@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pando.up.free_port import free_port
 from pando.up.plan import UpPlan
 from pando_worker import cores
+from tests.ports import free_port
 
 
 @pytest.mark.parametrize(("workers", "threads"), [(1, "6"), (2, "3"), (8, "1")])

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 
 from redis.crc import key_slot
 
-from pando.up.free_port import free_port
 from pando_fleet.redis.keys import PoolKeys
 from tests.fleet.redis_server import RedisServer
+from tests.ports import free_port
 from tests.waiting import PATIENCE_S
 
 SLOTS = 16_384

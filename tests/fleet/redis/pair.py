@@ -5,9 +5,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from pando.up.free_port import free_port
 from tests.fleet.redis.front import Front
 from tests.fleet.redis_server import RedisServer
+from tests.ports import free_port
 from tests.waiting import until_async
 
 

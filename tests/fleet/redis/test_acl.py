@@ -7,7 +7,6 @@ from pathlib import Path
 import redis
 
 import pando_fleet
-from pando.up.free_port import free_port
 from pando_fleet.placement.keeper import Keeper
 from pando_fleet.placement.tree import PrefixTree
 from pando_fleet.placement.worth import Worths
@@ -26,6 +25,7 @@ from pando_fleet.registry.registry import Registry
 from pando_fleet.registry.upstreams import UpstreamRecords
 from tests.fleet.redis_server import RedisServer
 from tests.fleet.world import POOL, World, path
+from tests.ports import free_port
 from tests.router.world import completion, fleet
 from tests.waiting import until
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import trustme
 
-from pando.up.free_port import free_port
 from pando_fleet.redis.client import FleetError, FleetUnavailable, connect
 from pando_fleet.redis.wire import Wire
 from pando_fleet.registry.registry import Registry
 from tests.fleet.redis.front import Front
 from tests.fleet.redis_server import RedisServer
+from tests.ports import free_port
 from tests.waiting import until_async
 
 Start = Callable[..., RedisServer]

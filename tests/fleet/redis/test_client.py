@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import trustme
 
-from pando.up.free_port import free_port
 from pando_fleet.placement.placer import Ask, Placer
 from pando_fleet.redis.client import (
     FleetError,
@@ -25,6 +24,7 @@ from pando_fleet.registry.registry import NameTakenError, Registry
 from tests.fleet.redis.front import Front
 from tests.fleet.redis_server import RedisServer
 from tests.fleet.world import BEAT, path
+from tests.ports import free_port
 
 StartValkey = Callable[..., RedisServer]
 SECRET = "s3cr3t"

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from pando.up.free_port import free_port
 from pando_fleet.placement.placer import Ask, Placer
 from pando_fleet.redis.client import FleetUnavailable, RedisClient, connect
 from pando_fleet.redis.wire import Wire
@@ -17,6 +16,7 @@ from pando_fleet.registry.registry import Registry
 from tests.fleet.redis.pair import pair
 from tests.fleet.redis_server import RedisServer
 from tests.fleet.world import BEAT, path
+from tests.ports import free_port
 from tests.waiting import until_async
 
 Start = Callable[..., RedisServer]

@@ -11,7 +11,6 @@ import redis
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pando.up.free_port import free_port
 from pando_fleet.placement.prefix import chunk_keys
 from pando_fleet.records.limits import Limits
 from pando_fleet.records.marks import MarkKind, Marks
@@ -24,6 +23,7 @@ from pando_fleet.registry.upstreams import UpstreamRecords
 from tests.examples import examples
 from tests.fleet.redis_server import REDIS, VALKEY, RedisServer
 from tests.fleet.world import BEAT, POOL, World, path
+from tests.ports import free_port
 from tests.waiting import until_async
 
 MIB = 1 << 20

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import uvloop
 
-from pando.up.free_port import free_port
 from pando_fleet.redis.client import FleetError, FleetUnavailable, connect
 from pando_fleet.redis.layout.calls import Announce
 from pando_fleet.redis.wire import Wire, WireScript
 from pando_fleet.redis.wire import wire as wire_module
 from pando_fleet.registry.registry import Registry
 from tests.fleet.redis_server import RedisServer
+from tests.ports import free_port
 from tests.waiting import PATIENCE_S
 
 StartValkey = Callable[..., RedisServer]

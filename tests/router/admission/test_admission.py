@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from pando.up.free_port import free_port
 from pando_fleet.records.queues import Queues
 from pando_fleet.redis.client import connect
 from pando_fleet.registry.replica import ReplicaState
 from pando_router.admission import reports
 from pando_router.core import bounded_queue
 from tests.fleet.redis_server import RedisServer
+from tests.ports import free_port
 from tests.router.admission.gate import Gate, ask, error, no_lease_is_left, queued
 from tests.router.world import Replica, RouterClient, completion, fleet, serving, until
 

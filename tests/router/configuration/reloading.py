@@ -13,10 +13,10 @@ import aiohttp
 import yaml
 
 from pando.settings.load import Given, Sources
-from pando.up.free_port import free_port
 from pando_router.app import Router, running_router, server_of
 from pando_router.configuration.reloader import Reloader, SettingsSource
 from pando_router.configuration.settings import RouterSettings
+from tests.ports import free_port
 from tests.router.process.router_process import ENVIRONMENT, ROOT, is_ready
 from tests.router.world import SWEEP_S, RouterClient, until
 from tests.waiting import PATIENCE_S

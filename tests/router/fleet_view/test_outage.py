@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import trustme
 
-from pando.up.free_port import free_port
 from pando_fleet.registry.replica import ReplicaState
 from tests.fleet.redis.front import Front
 from tests.fleet.redis.pair import pair
 from tests.fleet.redis_server import RedisServer
+from tests.ports import free_port
 from tests.router.upstreams.foreign_engines import Vllm
 from tests.router.upstreams.upstreams_world import QUICK, beat_of, beats, states
 from tests.router.world import (

@@ -13,9 +13,9 @@ from time import monotonic
 
 import pytest
 
-from pando.up.free_port import free_port
 from pando_router.fleet_view.snapshot import LOOKS_READY_S
 from tests.fleet.redis_server import REDIS, VALKEY, RedisServer
+from tests.ports import free_port
 from tests.router.fleet_view.test_outage import keep_asking, redis_is
 from tests.router.world import Replica, serving, until
 

@@ -8,9 +8,9 @@ import openai
 import pytest
 from aiohttp import web
 
-from pando.up.free_port import free_port
 from pando_fleet.registry.replica import ReplicaState
 from tests.fleet.redis_server import RedisServer
+from tests.ports import free_port
 from tests.router.migration.test_migration_proxy import (
     CHAT,
     engine_says,

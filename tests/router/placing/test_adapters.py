@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from pando.up.free_port import free_port
 from pando_fleet.registry.adapter import Adapter, AdapterPlace
 from tests.fleet.redis_server import RedisServer
+from tests.ports import free_port
 from tests.router.world import Answer, Replica, RouterClient, completion, serving, until
 
 RATES: dict[str, Any] = {"prefill_tokens_per_s": 10_000.0, "capacity_tokens": 1_000_000}

@@ -14,10 +14,10 @@ import pytest
 from aiohttp import web
 from redis import Redis
 
-from pando.up.free_port import free_port
 from pando_fleet.redis.keys import PoolKeys
 from pando_fleet.redis.layout.rows import LOAD, Load
 from tests.fleet.redis_server import RedisServer
+from tests.ports import free_port
 from tests.router.process.router_process import router_process
 from tests.router.world import Replica, RouterClient, completion, serving, until
 

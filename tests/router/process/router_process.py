@@ -11,7 +11,7 @@ from typing import Any
 
 import aiohttp
 
-from pando.up.free_port import free_port
+from tests.ports import free_port
 from tests.router.world import RouterClient, until
 
 ROOT = Path(__file__).parents[3]

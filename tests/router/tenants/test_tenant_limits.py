@@ -4,10 +4,10 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from pando.up.free_port import free_port
 from pando_fleet.redis.client import connect
 from tests.fleet.redis.front import Front
 from tests.fleet.redis_server import RedisServer
+from tests.ports import free_port
 from tests.router.tenants.tenants_world import bearer, guarded, key_file
 from tests.router.world import (
     Replica,

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from aiohttp import web
 
-from pando.up.free_port import free_port
+from tests.ports import free_port
 from tests.router.world import Received
 
 BYTES_PER_TOKEN = 4

@@ -1,16 +1,10 @@
-"""Triton's kernels run in its interpreter, on the CPU, but not where there is a GPU: then
-`tests/gpu` runs them on it, perhaps in this process."""
+"""Triton's kernels run in its interpreter, on the CPU; see `tests/conftest.py`."""
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
-
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # read when kernels are imported
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ import aiohttp
 import openai
 import pytest
 
-from pando.up.free_port import free_port
+from tests.ports import free_port
 from tests.worker.server.process.worker_process import MODEL_NAME, WorkerProcess, until
 from tests.worker.vision.checkpoints import Seer
 from tests.worker.vision.families import FAMILIES

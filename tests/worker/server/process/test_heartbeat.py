@@ -11,7 +11,6 @@ import aiohttp
 import msgspec
 import pytest
 
-from pando.up.free_port import free_port
 from pando_fleet.redis.client import connect
 from pando_fleet.registry.adapter import AdapterPlace
 from pando_fleet.registry.registry import Registry
@@ -22,6 +21,7 @@ from pando_worker.messages import Ready, Stats
 from pando_worker.server.text.prompt_meter import PromptMeter
 from tests.fleet.redis.pair import pair
 from tests.fleet.redis_server import RedisServer
+from tests.ports import free_port
 from tests.worker.server.process.tiny_adapters import TinyAdapter
 from tests.worker.server.process.worker_process import MODEL_NAME, WorkerProcess, until
 from tests.worker.server.stand_in import CONTEXT, HOT_EVICTED, LONG_LOAD, WAITING_OUTPUT, Trick
