@@ -19,7 +19,6 @@ ORDER = (
     "test_scaling",
     "test_adapters",
     "test_failures",
-    "test_bad_days",
     "test_upgrade",
     "test_uninstall",
 )
