@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from pando.up.free_port import free_port
 from pando.up.plan import UpPlan
 from pando_worker import cores
-from tests.ports import free_port
 
 
 @pytest.mark.parametrize(("workers", "threads"), [(1, "6"), (2, "3"), (8, "1")])
@@ -37,7 +37,7 @@ def test_a_free_port_is_none_that_linux_picks_for_clients(monkeypatch: pytest.Mo
     first_picked = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     port = free_port()
     assert 1024 <= port < first_picked
-    monkeypatch.setattr("pando.up.free_port._PORTS", range(port, port + 2))
+    monkeypatch.setattr("pando.up.free_port.PORTS", range(port, port + 2))
     monkeypatch.setattr("pando.up.free_port._TRIES", 2)
     with socket.create_server(("127.0.0.1", port)):
         assert {free_port() for _ in range(20)} == {port + 1}

@@ -5,29 +5,23 @@ sends the same `ForwardBatch` to all; they synchronise in the model's collective
 broadcasts its sampled tokens by one more.
 """
 
-import ctypes
 import logging
-import os
 import pickle
 import signal
 import sys
-import threading
 from collections.abc import Callable
-from multiprocessing import parent_process
-from multiprocessing.connection import wait
 from pathlib import Path
 
 import zmq
 
 from pando_worker.batch import ForwardBatch
 from pando_worker.models.errors import ModelError
+from pando_worker.parent import end_with_parent
 from pando_worker.ranks.adapter_load import AdapterLoad
 from pando_worker.settings import WorkerSettings
 from pando_worker.stacks import dump_stacks_on_signal
 
 log = logging.getLogger("pando.worker.ranks")
-
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def batch_endpoint(directory: Path, rank: int) -> str:
@@ -41,7 +35,7 @@ def run_follower(
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     configure_logging()
-    _end_with_parent()
+    end_with_parent()  # a collective that waits for a dead rank may never return
     dump_stacks_on_signal(directory, f"rank-{rank}")
     context = zmq.Context()
     batches = context.socket(zmq.PULL)
@@ -69,18 +63,3 @@ def run_follower(
     except Exception:
         log.exception("rank %d failed", rank)
     sys.exit(1)
-
-
-def _end_with_parent() -> None:
-    """End this process with its parent: a collective that waits for a dead rank may never return.
-    On Linux the kernel does it, so that a stopped rank ends too."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    threading.Thread(target=_exit_after_parent, daemon=True).start()
-
-
-def _exit_after_parent() -> None:
-    parent = parent_process()
-    assert parent is not None
-    wait([parent.sentinel])
-    os._exit(1)

@@ -5,7 +5,6 @@ decoder that crashes on a malicious file must not take the streams of others wit
 in processes of their own, each of which loads the processor once (`load`).
 """
 
-import ctypes
 import logging
 import os
 import signal
@@ -22,6 +21,7 @@ from PIL import Image
 
 from pando_fleet.images.rule import ImageRule
 from pando_worker.models.text_part import VideoForm
+from pando_worker.parent import end_with_parent
 from pando_worker.vision.array_file import StoredImage, store
 from pando_worker.vision.decoding import data_of, decode
 from pando_worker.vision.errors import ImageError
@@ -37,7 +37,6 @@ log = logging.getLogger("pando.worker")
 LOW = 512 * 512
 """Pixels of an image with `detail` low, as in OpenAI's API."""
 
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _OF_TEXT = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids")
 
 
@@ -148,8 +147,7 @@ def load(
     """
     global _processor, _videos, _cancelled
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's: the parent drains first
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
     processor = make_processor(model_dir)
     _processor, _cancelled = ImageProcessor(processor, image_token), cancelled
     if video is not None:
