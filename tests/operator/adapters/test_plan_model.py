@@ -82,7 +82,14 @@ class Pool(RuleBasedStateMachine):
         )
 
     @rule()
+    @precondition(
+        lambda self: (
+            {one.call.target.adapter for one in self.fleet.running()} <= self.fleet.known.keys()
+        )
+    )
     def another_operator_takes_over(self) -> None:
+        """Not during an adapter's first load: if it is removed before the next operator looks, that
+        takes it for one that was loaded by hand, and leaves it there."""
         self.fleet.restart_operator()
 
     @rule(slots=st.sampled_from((SLOTS, SLOTS, 0)))
