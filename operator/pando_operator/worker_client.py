@@ -10,9 +10,6 @@ import aiohttp
 from pando_fleet.registry.adapter import IDENTITY_HEADER
 
 CONNECT_S = 5.0
-LOAD_S = 600.0
-"""A worker may fetch the adapter from a hub."""
-
 MOST_CONNECTIONS = 256
 _ANSWER_BYTES = 65_536
 _ERROR_CHARS = 400
@@ -45,13 +42,13 @@ class WorkerClient:
         if self._session is not None:
             await self._session.close()
 
-    async def load(self, url: str, name: str, source: str, *, pin: bool) -> str:
+    async def load(self, url: str, name: str, source: str, *, pin: bool, limit_s: float) -> str:
         """Load an adapter, or replace the one of this name; returns the identity of its weights.
 
         Raises WorkerError.
         """
         body = {"lora_name": name, "lora_path": source, "load_inplace": True, "pin": pin}
-        answer = await self._post(f"{url}/v1/load_lora_adapter", body, LOAD_S)
+        answer = await self._post(f"{url}/v1/load_lora_adapter", body, limit_s)
         if answer.status != 200:
             raise WorkerError(answer.refusal)
         if not _IDENTITY.fullmatch(answer.identity):

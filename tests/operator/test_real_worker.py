@@ -7,6 +7,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from pando_operator.adapters.calls import LOAD_S
 from pando_operator.worker_client import WorkerClient, WorkerError
 from tests.worker.server.process.tiny_adapters import TinyAdapter
 from tests.worker.server.process.worker_process import WorkerProcess
@@ -48,10 +49,12 @@ async def test_adapters_are_loaded_pinned_replaced_and_unloaded(
     client: WorkerClient, worker: WorkerProcess, sources: dict[str, str]
 ) -> None:
     url = worker.url
-    first = await client.load(url, "a", sources["one"], pin=True)
-    assert await client.load(url, "a", sources["one"], pin=True) == first  # repeating does no harm
-    await client.load(url, "b", sources["three"], pin=False)
-    second = await client.load(url, "a", sources["two"], pin=True)
+    first = await client.load(url, "a", sources["one"], pin=True, limit_s=LOAD_S)
+    assert (
+        await client.load(url, "a", sources["one"], pin=True, limit_s=LOAD_S) == first
+    )  # repeating does no harm
+    await client.load(url, "b", sources["three"], pin=False, limit_s=LOAD_S)
+    second = await client.load(url, "a", sources["two"], pin=True, limit_s=LOAD_S)
     assert second != first
     assert await served(url) == {"a": sources["two"], "b": sources["three"]}
     await client.unload(url, "a", limit_s=30)
@@ -63,6 +66,6 @@ async def test_a_refusal_is_in_the_workers_words(
     client: WorkerClient, worker: WorkerProcess, tmp_path: Path
 ) -> None:
     with pytest.raises(WorkerError, match="adapter_config"):
-        await client.load(worker.url, "c", str(tmp_path), pin=False)
+        await client.load(worker.url, "c", str(tmp_path), pin=False, limit_s=LOAD_S)
     with pytest.raises(WorkerError, match="name of the base model"):
-        await client.load(worker.url, "pando-tiny", str(tmp_path), pin=False)
+        await client.load(worker.url, "pando-tiny", str(tmp_path), pin=False, limit_s=LOAD_S)

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
+from pando_operator.adapters.calls import LOAD_S
 from pando_operator.worker_client import WorkerClient, WorkerError
 
 IDENTITY = "0123456789abcdef" * 2
@@ -44,13 +45,13 @@ async def client() -> AsyncIterator[WorkerClient]:
 async def refusal(client: WorkerClient, status: int, body: str) -> str:
     async with answering(status, body) as url:
         with pytest.raises(WorkerError) as error:
-            await client.load(url, "a", "org/a", pin=False)
+            await client.load(url, "a", "org/a", pin=False, limit_s=LOAD_S)
     return str(error.value)
 
 
 async def test_a_load_answers_with_the_identity(client: WorkerClient) -> None:
     async with answering(200, "Success", identity=IDENTITY) as url:
-        assert await client.load(url, "a", "org/a", pin=True) == IDENTITY
+        assert await client.load(url, "a", "org/a", pin=True, limit_s=LOAD_S) == IDENTITY
 
 
 @pytest.mark.parametrize(
@@ -87,7 +88,7 @@ async def test_an_adapter_that_is_not_there_is_unloaded_already(client: WorkerCl
 async def test_an_identity_that_is_none_is_an_error(client: WorkerClient) -> None:
     async with answering(200, "Success", identity="short") as url:
         with pytest.raises(WorkerError, match="did not answer with its identity"):
-            await client.load(url, "a", "org/a", pin=False)
+            await client.load(url, "a", "org/a", pin=False, limit_s=LOAD_S)
 
 
 async def test_calls_have_an_end(client: WorkerClient) -> None:

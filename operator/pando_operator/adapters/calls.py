@@ -11,6 +11,9 @@ from typing import NamedTuple
 SETTLE_S = 5.0
 """After a call, a replica's heartbeats may be older than its answer for at most this time."""
 
+LOAD_S = 600.0
+"""Time limit of a load: a replica may fetch the adapter from a hub."""
+
 LONGEST_DELAY_S = 300.0
 _MOST_DOUBLINGS = 6
 

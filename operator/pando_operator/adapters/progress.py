@@ -6,9 +6,10 @@ The status keeps that, for the next operator.
 """
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pando_operator.adapters.calls import (
+    LOAD_S,
     SETTLE_S,
     Attempt,
     Attempts,
@@ -27,6 +28,9 @@ class Known:
 
     source: str
     identity: str = ""  # "": no replica has loaded it yet
+    # Until then a load that an earlier operator began may end: heartbeats do not show it before.
+    # Infinite in what the status tells, since that has no clock in common with this operator.
+    unsure_until: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +89,17 @@ class AdaptersView:
 def learned(
     adapters: Sequence[Adapter], known: Mapping[str, Known], view: AdaptersView
 ) -> dict[str, Known]:
-    """What is known of the spec's adapters and of removed ones that a replica may still have.
+    """What is known of the spec's adapters, and of removed ones that a replica may still have or
+    get.
 
     The weights of a source stay those that were known first, while a replica has them: another
     replica may find others there.
     """
+    sure_at = view.now + LOAD_S + SETTLE_S
+    known = {
+        name: replace(was, unsure_until=min(was.unsure_until, sure_at))
+        for name, was in known.items()
+    }
     found: dict[str, Known] = {}
     for adapter in adapters:
         was = known.get(adapter.name)
@@ -97,9 +107,13 @@ def learned(
         if not identity or not any(map(view.has(adapter.name, identity), view.replicas)):
             loaded = (view.loaded(adapter, replica) for replica in view.replicas)
             identity = next(filter(None, loaded), identity)
-        found[adapter.name] = Known(adapter.source, identity)
+        unsure_until = was.unsure_until if was else 0.0
+        found[adapter.name] = Known(adapter.source, identity, unsure_until)
     for name, was in known.items():
-        if name not in found and any(view.may_have(name, each) for each in view.replicas):
+        may_come = view.now < was.unsure_until
+        if name not in found and (
+            may_come or any(view.may_have(name, each) for each in view.replicas)
+        ):
             found[name] = was
     return found
 

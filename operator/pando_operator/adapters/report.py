@@ -64,7 +64,12 @@ def _removed(name: str, known: Known, view: AdaptersView) -> AdapterStatus:
         replicas=len(having),
         removing=True,
         failing=bool(troubles),
-        state=_state(f"Removing, still on {len(having)}/{len(view.replicas)}", troubles),
+        state=_state(
+            f"Removing, still on {len(having)}/{len(view.replicas)}"
+            if having
+            else "Removing: on no replica, but a load that an earlier operator began may still end",
+            troubles,
+        ),
     )
 
 

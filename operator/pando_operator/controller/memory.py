@@ -1,6 +1,7 @@
 """What a pool's loop remembers between two reconciles; what must outlive it is in the status."""
 
 import logging
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -55,7 +56,10 @@ class Memory:
             decisions=status.decisions,
             starts=status.start_seconds,
             shadows={one.name: Shadow(History(), one) for one in status.shadows},
-            adapters={one.name: Known(one.source, one.identity) for one in status.adapters},
+            adapters={
+                one.name: Known(one.source, one.identity, unsure_until=math.inf)
+                for one in status.adapters
+            },
         )
 
     def is_applied(self, kind: str, wanted: str, item: Object | None) -> bool:

@@ -4,6 +4,7 @@ Each worker keeps what it was given under each name, also if the answer to a cal
 heartbeats are as old as a test says. Identities are those of the sources' current contents.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -93,7 +94,7 @@ class Fleet:
     def restart_operator(self) -> None:
         """Another operator has only the status, and the calls of the last one may go on."""
         self.known = {
-            row.name: Known(row.source, row.identity)
+            row.name: Known(row.source, row.identity, unsure_until=math.inf)
             for row in rows(self.plan())  # as written to the status
         }
         for attempt in list(self.running()):

@@ -1,6 +1,6 @@
 """Single plans: which replica loads which adapter, and what its status says."""
 
-from pando_operator.adapters.calls import Load, Unload, delay_s
+from pando_operator.adapters.calls import LOAD_S, Load, Unload, delay_s
 from pando_operator.adapters.plan import MOST_LOADS, MOST_UNLOADS, PRELOAD_LIMIT_S
 from pando_operator.adapters.replicas import Held
 from pando_operator.adapters.report import rows, served, summary
@@ -190,8 +190,26 @@ def test_a_new_operator_goes_on_with_a_half_done_replacement_and_removal() -> No
     pool.reconcile()
     pool.restart_operator()
     pool.rounds(8)
-    assert pool.states() == {"pirate": "Ready 3/3"}
     assert {tuple(worker.has) for worker in pool.workers.values()} == {("pirate",)}
+    assert pool.states()["pirate"] == "Ready 3/3"
+    assert pool.states()["json"].startswith("Removing: on no replica, but a load")
+    pool.now += LOAD_S
+    pool.rounds()
+    assert pool.states() == {"pirate": "Ready 3/3"}
+
+
+def test_a_load_of_an_earlier_operator_that_ends_after_the_removal_is_undone() -> None:
+    pool = fleet(1, PIRATE)
+    pool.reconcile()
+    pool.restart_operator()  # the load ends; no heartbeat shows it yet
+    pool.want()
+    pool.reconcile()
+    pool.now += LOAD_S - 60
+    pool.rounds(3)
+    assert pool.workers["w1"].has == {}
+    pool.now += 60
+    pool.rounds()
+    assert pool.known == {}
 
 
 def test_a_source_with_other_weights_at_one_replica_is_reported_and_not_loaded_for_ever() -> None:

@@ -9,7 +9,15 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from pando_operator.adapters.calls import Attempt, Call, CallTarget, Load, Outcome, begun
+from pando_operator.adapters.calls import (
+    LOAD_S,
+    Attempt,
+    Call,
+    CallTarget,
+    Load,
+    Outcome,
+    begun,
+)
 from pando_operator.adapters.plan import Plan, plan
 from pando_operator.adapters.progress import Known
 from pando_operator.adapters.replicas import HostReplica
@@ -108,7 +116,7 @@ class AdapterKeeper:
         try:
             if isinstance(call, Load):
                 identity = await self._workers.load(
-                    call.url, target.adapter, call.source, pin=call.pin
+                    call.url, target.adapter, call.source, pin=call.pin, limit_s=LOAD_S
                 )
             else:
                 await self._workers.unload(call.url, target.adapter, limit_s=self._unload_s)
