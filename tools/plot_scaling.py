@@ -4,9 +4,9 @@ Three panels over the same time: clients and replicas, the pool's pressure with 
 stream's time to its first event. tests/cluster/timeline.py writes the run's JSON.
 """
 
+import argparse
 import json
 import math
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,9 +145,18 @@ def draw(run: dict[str, Any]) -> str:
     )
 
 
-def main(source: Path, picture: Path) -> None:
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("source", type=Path, metavar="RUN.json")
+    parser.add_argument("picture", type=Path, metavar="PICTURE.svg")
+    options = parser.parse_args()
+    source, picture = options.source, options.picture
+    if not source.is_file():
+        parser.error(f"there is no file {source}")
     picture.write_text(draw(json.loads(source.read_text(encoding="utf-8"))), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:3]))
+    main()

@@ -30,6 +30,7 @@ FUNCTIONS = {
         "silu_and_mul",
     ],
     "flashinfer.sampling": ["top_p_renorm_probs"],
+    "flashinfer.gemm": ["fp8_blockscale_gemm_sm90", "gemm_fp8_nt_groupwise"],
 }
 CLASSES = {
     "flashinfer": ["BatchDecodeWithPagedKVCacheWrapper", "BatchPrefillWithPagedKVCacheWrapper"],

@@ -15,6 +15,7 @@ import aiohttp
 from pando.up.models import SMOLLM2
 from tests.e2e.up_process import UpProcess
 from tests.router.control.browser import chromium
+from tools.png import save
 
 PICTURE = Path(__file__).parents[1] / "docs/images" / "dashboard.png"
 USERS = 6
@@ -45,10 +46,10 @@ async def photograph(url: str, seconds: float) -> None:
         page = await browser.new_page(viewport={"width": 1280, "height": 900})
         await page.goto(f"{url}/dashboard")
         await asyncio.sleep(seconds)
-        await page.click("#explain-form button")
+        await page.click("#requests tbody tr")
         await page.wait_for_selector("#explanation table")
-        await page.evaluate("scrollTo(0, 0)")
-        await page.screenshot(path=PICTURE, full_page=True)
+        await page.evaluate("document.activeElement.blur(); scrollTo(0, 0)")
+        await save(page, PICTURE)
         for user in users:
             user.cancel()
         await asyncio.wait(users)

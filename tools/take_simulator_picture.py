@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from tests.router.control.browser import chromium
+from tools.png import save
 
 PICTURE = Path(__file__).parents[1] / "docs/images" / "simulator.png"
 WIDTH, HEIGHT = 1280, 1500
@@ -17,7 +18,7 @@ async def photograph(report: str) -> None:
     async with chromium() as browser:
         page = await browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
         await page.goto(report)
-        await page.screenshot(path=PICTURE)
+        await save(page, PICTURE, full_page=False)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ Run: python -m bench.router.observability
 
 Measures the access log as the `pando` command writes it (JSON lines, to /dev/null), traces whose
 spans are all kept and passed to a processor that drops them, metrics with and without looking up
-labels, and one reading of the dashboard.
+labels, and what the dashboard keeps of each request and reads each second.
 """
 
 import argparse
@@ -12,7 +12,7 @@ import logging
 import random
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from time import process_time
@@ -21,14 +21,21 @@ from typing import TYPE_CHECKING, TextIO, cast
 from prometheus_client import CollectorRegistry, Counter
 
 from pando.logs import LogSettings, configure
+from pando_fleet.registry.replica import Heartbeat, ReplicaState
 from pando_fleet.traces import Tracing
+from pando_router.api_keys.tenant import OPEN, Tenant
 from pando_router.configuration.live import Live
 from pando_router.configuration.settings import RouterSettings
+from pando_router.core.events import CacheReport
 from pando_router.core.route import Route
+from pando_router.dashboard.requests import RecentRequests
 from pando_router.dashboard.sampler import Sampler
-from pando_router.fleet_view.snapshot import Fleet
+from pando_router.exchange.exchange import Exchange
+from pando_router.fleet_view.redis_state import RedisStates
+from pando_router.fleet_view.snapshot import Fleet, Member
 from pando_router.fleet_view.view import FleetView
 from pando_router.listeners.access_log import AccessLog
+from pando_router.listeners.dashboard import Dashboard
 from pando_router.process.lifecycle import Lifecycle
 from pando_router.telemetry.metrics import Metrics
 from pando_router.telemetry.tracing import RequestTrace
@@ -45,6 +52,7 @@ ROUTE = Route("default", "worker-0", "i1", "http://127.0.0.1:30000")
 class Line:
     status: int = 200
     lost: str = ""
+    path: str = "/v1/completions"
 
 
 def main() -> None:
@@ -77,10 +85,54 @@ def main() -> None:
         for status in (200, 429, 503):
             metrics.requests[f"/v1/{pool}", status].inc()
     show(report, "dashboard, a point (8 pools)", sampler.sample, 200)
+    sampler = Sampler(metrics, cast(FleetView, Crowded()), Lifecycle(), dict)
+    show(report, "dashboard, a point (300 replicas)", sampler.sample, 200)
+    dashboard = Dashboard(RecentRequests(), sampler.events)
+    show(report, "dashboard, a request", partial(dashboard.ended, cast(Exchange, Ended())))
 
 
 class Nowhere:
     fleet = Fleet()
+    redis = RedisStates()
+
+
+class Crowded(Nowhere):
+    fleet = Fleet(
+        {
+            "default": tuple(
+                Member(
+                    Heartbeat(
+                        replica=f"r{n}",
+                        incarnation=f"i{n}",
+                        url="http://h",
+                        model="m",
+                        state=ReplicaState.READY,
+                    ),
+                    age_ms=0,
+                    silent_s=0.0,
+                )
+                for n in range(300)
+            )
+        }
+    )
+
+
+@dataclass(slots=True)
+class Ended:
+    """What the dashboard reads of a request that has ended."""
+
+    request_id: str = "0af7651916cd43dd8448eb211c80319c"
+    incoming: Line = field(default_factory=Line)
+    tenant: Tenant = OPEN
+    order: None = None
+    route: Route = ROUTE
+    report: CacheReport = field(default_factory=lambda: CacheReport(208, 256))
+    stream: None = None
+    status: int = 200
+    is_complete: bool = True
+    ttfb_s: float = 0.031
+    duration_s: float = 0.42
+    tries: int = 1
 
 
 def show(report: TextIO, name: str, call: Callable[[], object], times: int = 50_000) -> None:

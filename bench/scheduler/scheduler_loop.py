@@ -159,7 +159,14 @@ def _allowed(words: Int32, rng: np.random.Generator) -> int:
 class Loop:
     """The loop of the scheduler's process, without its sockets."""
 
-    def __init__(self, case: Case, steps: int) -> None:
+    def __init__(
+        self,
+        case: Case,
+        steps: int,
+        runner: NullRunner | None = None,
+        *,
+        keeps_tables: bool = False,
+    ) -> None:
         self._case = case
         # With the steps until all have started, nobody ends.
         starting = 2 * case.batch + case.batch * case.context // 2048
@@ -174,12 +181,13 @@ class Loop:
                 "max_running_requests": case.batch + (case.new_tokens is None),
             }
         )
-        self._runner = NullRunner()
+        self._runner = runner or NullRunner()
         pools = Pools(
             capacity_tokens=room,
             context_length=room,
             window=case.window,
             window_pages=room // case.page_size if case.window else 0,
+            keeps_tables=keeps_tables,
         )
         grammars = GrammarCompiler(MODEL, VOCAB) if case.regex else None
         self._scheduler = make_scheduler(settings, pools, self._runner, grammars)

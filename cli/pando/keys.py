@@ -2,9 +2,11 @@
 
 import click
 
+from pando.usage import Group
 
-def keys_group() -> click.Group:
-    group = click.Group("keys", help="Make API keys for routers.")
+
+def keys_group() -> Group:
+    group = Group("keys", help="Make API keys for routers.")
     group.add_command(click.Command("new", callback=_new, params=[_TENANT], help=_NEW))
     return group
 

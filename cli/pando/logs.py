@@ -6,6 +6,7 @@ settings (`functools.partial(configure, settings)`), so that spawned processes l
 """
 
 import logging
+import re
 import sys
 from collections.abc import Callable, MutableMapping
 from datetime import datetime
@@ -15,7 +16,7 @@ from typing import Annotated, Any, Literal, TextIO
 import structlog
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
-from structlog.typing import EventDict, Processor, WrappedLogger
+from structlog.typing import Processor
 
 from pando.redact import redact
 
@@ -35,7 +36,7 @@ class LogSettings(BaseSettings):
 
 
 def configure(settings: LogSettings) -> None:
-    """Send this process's logs, including uvicorn's, to standard error; replaces earlier settings.
+    """Send this process's logs to standard error; replaces earlier settings.
 
     Uncaught exceptions are logged, too.
     """
@@ -44,10 +45,6 @@ def configure(settings: LogSettings) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(settings.level.upper())
-    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
-        logger = logging.getLogger(name)
-        logger.handlers.clear()
-        logger.propagate = True
     # Its INFO lists the folders that it searched for fonts, which is no use to readers of a report.
     logging.getLogger("matplotlib").setLevel(max(logging.WARNING, root.level))
     sys.excepthook = _log_uncaught
@@ -75,7 +72,7 @@ def renderer(settings: LogSettings) -> Callable[[MutableMapping[str, Any]], str]
         if "timestamp" in record:
             local_time = datetime.fromisoformat(record["timestamp"]).astimezone()
             record["timestamp"] = f"{local_time:%H:%M:%S}"
-        line = redact(str(to_text(None, "", record)))
+        line = redact(str(to_text(None, "", _printable(record))))
         return f"{process:>9} {line}" if process else line
 
     return render_for_people if is_human(settings) else render_for_machines
@@ -107,7 +104,6 @@ def _formatter(settings: LogSettings) -> logging.Formatter:
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.stdlib.ExtraAdder(),
-        _drop_color_message,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
     ]
@@ -120,7 +116,18 @@ def _formatter(settings: LogSettings) -> logging.Formatter:
     )
 
 
-def _drop_color_message(_logger: WrappedLogger, _method: str, record: EventDict) -> EventDict:
-    """Drops uvicorn's second copy of a message, which has colours."""
-    record.pop("color_message", None)
-    return record
+def _printable(record: MutableMapping[str, Any]) -> dict[str, Any]:
+    """So that nothing a client sends, such as a path, moves a terminal's cursor or looks like a
+    line of its own: further lines of a message are indented."""
+    return {
+        name: _CONTROLS.sub(_escaped, value) if isinstance(value, str) else value
+        for name, value in record.items()
+    }
+
+
+_CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def _escaped(found: re.Match[str]) -> str:
+    character = found[0]
+    return "\n    " if character == "\n" else character.encode("unicode_escape").decode()

@@ -4,13 +4,14 @@ Each subcommand imports its component only when it runs or shows its help. So `p
 and a router never loads torch.
 """
 
+import errno
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 
 import click
 
-from pando.usage import did_you_mean, line_of
+from pando.usage import Group, line_of
 from pando_fleet.distribution import extras, how_to_install, version
 
 
@@ -130,23 +131,11 @@ COMMANDS: dict[str, tuple[str, Callable[[], click.Command]]] = {
 }
 
 
-class _LazyGroup(click.Group):
+class _LazyGroup(Group):
     """A group that creates a command only when it is used, and lists commands without that."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0]
-        if name not in COMMANDS and not name.startswith("-"):
-            raise click.UsageError(
-                f"there is no command {name}{did_you_mean(name, COMMANDS)}"
-                f" The commands are {', '.join(COMMANDS)}",
-                ctx,
-            )
-        return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
@@ -203,3 +192,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
+    except OSError as error:  # most commands write to standard output, which may be a file
+        if error.errno != errno.ENOSPC:
+            raise
+        click.echo(
+            f"pando: cannot write {error.filename or 'the output'}: {error.strerror}", err=True
+        )
+        sys.exit(1)

@@ -5,6 +5,24 @@ from collections.abc import Iterable
 
 import click
 
+_ALIKE = 0.7  # of 1; at 0.6 --max-model-len is taken for --max-body-values
+
+
+class Group(click.Group):
+    """A group that answers an unknown command with the nearest one, and with all that there are."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, known = args[0], self.list_commands(ctx)
+        if name not in known and not name.startswith("-"):
+            raise click.UsageError(
+                f"there is no command {name}{did_you_mean(name, known)}"
+                f" The commands are {', '.join(known)}",
+                ctx,
+            )
+        return super().resolve_command(ctx, args)
+
 
 def line_of(error: click.ClickException) -> str:
     """The line, which begins with the command."""
@@ -21,5 +39,10 @@ def line_of(error: click.ClickException) -> str:
 
 def did_you_mean(name: str, known: Iterable[str], whose: str = "") -> str:
     """The end of a sentence: a question with the nearest of the names, or a full stop."""
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {close[0]}{whose}?" if close else "."
+    close = closest(name, known)
+    return f"; did you mean {close}{whose}?" if close else "."
+
+
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """The one of the names that this may be a slip of."""
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=_ALIKE)), None)

@@ -7,12 +7,14 @@ Read in this order:
     canonical/   a prompt's bytes
     images/      the images of prompts: which one, how large, how many tokens
     placement/   where a prompt is placed, and the lease from then on
-    http/        what clients see of both servers: errors, request ids, time limits
+    http/        the HTTP server of both, and what clients see of it: errors, request ids
     traces.py    spans of requests
     choices.py   registries that settings choose from
     patience.py  waits with a time limit
     guard.py     ends processes whose parent died
+    current.py   a value that a reload of the settings replaces
     strict_yaml.py   YAML in which no name occurs twice
+    misread.py   what is wrong in JSON or YAML, in words
     distribution.py  Pando's version and extras, as pip installed it
 
 The Lua scripts are in `lua/`. `fleet/README.md` lists the keys and the formula. Imports no other

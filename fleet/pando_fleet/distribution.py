@@ -1,7 +1,7 @@
 """Pando as pip installs it. The distribution has another name than the command and the packages:
 on the Python package index `pando` is somebody else's."""
 
-from importlib.metadata import metadata
+from importlib.metadata import PackageNotFoundError, metadata
 
 DISTRIBUTION = "pando-serve"
 
@@ -9,6 +9,14 @@ DISTRIBUTION = "pando-serve"
 def version() -> str:
     """Raises PackageNotFoundError if Pando runs from files that pip did not install."""
     return metadata(DISTRIBUTION)["Version"]
+
+
+def installed_version() -> str | None:
+    """None if Pando runs from files that pip did not install."""
+    try:
+        return version()
+    except PackageNotFoundError:
+        return None
 
 
 def extras() -> list[str]:

@@ -15,6 +15,8 @@ from pando_fleet.records.queues import Queues
 from pando_fleet.redis.client import RedisClient, connect
 from pando_fleet.registry.registry import Registry
 from pando_operator.controller.manager import Manager
+from pando_operator.controller.observing.gpu_shares import GpuShares
+from pando_operator.controller.observing.turns import Turns
 from pando_operator.controller.observing.watch_caches import WatchCaches
 from pando_operator.controller.shared import Shared
 from pando_operator.kube.backoff import Backoff
@@ -44,14 +46,14 @@ async def _serve(settings: OperatorSettings) -> int:
         try:
             configuration = await load_configuration(settings.kubeconfig)
         except KubeError as error:
-            log.error("cannot start", extra={"error": str(error)})
+            log.error("cannot start: %s", " ".join(str(error).split()))
             return 1
         operator = Operator(settings, Kube(configuration))
         closing.push_async_callback(operator.close)
         try:
             await operator.listen(closing)
         except OSError as error:
-            log.error("cannot listen", extra={"error": str(error)})
+            log.error("cannot listen: %s", error)
             return 1
         leading = asyncio.create_task(operator.lead())
         loop = asyncio.get_running_loop()
@@ -145,6 +147,8 @@ class Operator:
         return Shared(
             kube=self._kube,
             caches=caches,
+            turns=Turns(caches),
+            gpus=GpuShares(settings.gpu_budget, caches.pools),
             workers=self._workers,
             redis=redis,
             registry=Registry(redis),

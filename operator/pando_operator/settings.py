@@ -33,6 +33,7 @@ def _is_text(value: Any) -> bool:
 
 
 Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)]
+Numbers = Annotated[dict[str, Annotated[int, Field(ge=0)]], NoDecode, BeforeValidator(_pairs)]
 Variables = Annotated[dict[str, str], NoDecode, BeforeValidator(_pairs)]
 
 
@@ -87,6 +88,14 @@ class OperatorSettings(BaseSettings):
         Variables, Field(description="more environment variables for all workers; no secrets")
     ] = {}
 
+    gpu_budget: Annotated[
+        Numbers,
+        Field(
+            description="GPUs that all pools together may use, by kind (spec.gpuType), such as"
+            " H100=8,A100=16; kinds that are not listed have no limit"
+        ),
+    ] = {}
+
     lease_name: Annotated[
         str, Field(min_length=1, description="name of the Lease that elects the leader")
     ] = "pando-operator"
@@ -123,6 +132,11 @@ class OperatorSettings(BaseSettings):
     def _lease_leaves_room(self) -> Self:
         self.terms()
         return self
+
+    def name_in_fleet(self, namespace: str, pool: str) -> str:
+        """A pool's name for Redis, routers and workers: those of other namespaces than the
+        operator's own have theirs before it, so names need to be unique in a namespace only."""
+        return pool if namespace == self.lease_namespace else f"{namespace}/{pool}"
 
     def terms(self) -> Terms:
         return Terms(

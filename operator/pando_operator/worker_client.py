@@ -42,38 +42,42 @@ class WorkerClient:
         if self._session is not None:
             await self._session.close()
 
-    async def load(self, url: str, name: str, source: str, *, pin: bool, limit_s: float) -> str:
+    async def load(
+        self, url: str, name: str, source: str, *, pin: bool, limit_s: float, token: str = ""
+    ) -> str:
         """Load an adapter, or replace the one of this name; returns the identity of its weights.
+        `token` is the worker's admin token, empty if it has none.
 
         Raises WorkerError.
         """
         body = {"lora_name": name, "lora_path": source, "load_inplace": True, "pin": pin}
-        answer = await self._post(f"{url}/v1/load_lora_adapter", body, limit_s)
+        answer = await self._post(f"{url}/v1/load_lora_adapter", body, limit_s, token)
         if answer.status != 200:
             raise WorkerError(answer.refusal)
         if not _IDENTITY.fullmatch(answer.identity):
             raise WorkerError("it loaded the adapter, but did not answer with its identity")
         return answer.identity
 
-    async def unload(self, url: str, name: str, *, limit_s: float) -> None:
+    async def unload(self, url: str, name: str, *, limit_s: float, token: str = "") -> None:
         """Unload an adapter after its requests; one that is not there is no failure.
 
         Raises WorkerError.
         """
         body = {"lora_name": name}
-        answer = await self._post(f"{url}/v1/unload_lora_adapter", body, limit_s)
+        answer = await self._post(f"{url}/v1/unload_lora_adapter", body, limit_s, token)
         if answer.status not in (200, 404):
             raise WorkerError(answer.refusal)
 
-    async def _post(self, url: str, body: dict[str, Any], limit_s: float) -> _Answer:
+    async def _post(self, url: str, body: dict[str, Any], limit_s: float, token: str) -> _Answer:
         if self._session is None:
             # Calls are rare: a kept connection would mostly be one that the worker has closed.
             connector = aiohttp.TCPConnector(limit=MOST_CONNECTIONS, force_close=True)
             self._session = aiohttp.ClientSession(connector=connector)
         limits = aiohttp.ClientTimeout(total=limit_s, sock_connect=CONNECT_S)
+        headers = {"authorization": f"Bearer {token}"} if token else None
         try:
             async with self._session.post(
-                url, json=body, timeout=limits, allow_redirects=False
+                url, json=body, headers=headers, timeout=limits, allow_redirects=False
             ) as answer:
                 text = await answer.content.read(_ANSWER_BYTES)
                 return _Answer(answer.status, answer.headers.get(IDENTITY_HEADER, ""), text)

@@ -11,7 +11,7 @@ Read in this order:
     admission/       queues requests while every replica is full
     endpoints/       one module per API path: chat, completions, responses
     requests/        parses the bodies that endpoints have in common
-    http/            HTTP/1.1, to clients and to replicas
+    http/            HTTP/1.1 to replicas; the server for clients is fleet's
     migration/       continues a lost stream at another replica
     adapters/        loads and unloads LoRA adapters at all replicas of a pool
     kept_responses/  responses that one replica's engine keeps
@@ -32,7 +32,6 @@ Read in this order:
     configuration/   settings, their types, and their reload
     process/         several processes, requests that run, the end, background tasks
     errors.py        how errors are sent
-    current.py       a value that a reload replaces
 
 Imports fleet. A request follows `data_path/`; `core/` and `placing/` decide. `pyproject.toml` lists
 the layers.

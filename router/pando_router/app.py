@@ -10,6 +10,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from pando_fleet.http.open_files import OTHER_FILES
+from pando_fleet.http.server.asgi import AsgiHandler
+from pando_fleet.http.server.bodies import Bodies
+from pando_fleet.http.server.incoming import Incoming
+from pando_fleet.http.server.limits import ClientLimits
+from pando_fleet.http.server.server import Handler, Server
 from pando_fleet.records.decisions import PastDecisions
 from pando_fleet.records.expected import ExpectedPools
 from pando_fleet.records.homes import Homes
@@ -29,6 +34,7 @@ from pando_router.configuration.live import Live
 from pando_router.configuration.settings import RouterSettings
 from pando_router.control.app import create_control
 from pando_router.core.flight import Flights
+from pando_router.dashboard.requests import RecentRequests
 from pando_router.dashboard.routes import PAGE_PATH, dashboard_routes
 from pando_router.dashboard.sampler import Sampler
 from pando_router.data_path.driver import Driver
@@ -49,17 +55,14 @@ from pando_router.fleet_view.replica_row import ReplicaRow
 from pando_router.fleet_view.view import FleetView
 from pando_router.health.abandoning import Abandoning
 from pando_router.health.checks import HealthChecks
-from pando_router.http.asgi import AsgiHandler
-from pando_router.http.byte_budget import ByteBudget
-from pando_router.http.incoming import Incoming
-from pando_router.http.limits import ClientLimits, ReplicaLimits
-from pando_router.http.server import Handler, Server
+from pando_router.http.limits import ReplicaLimits
 from pando_router.http.upstream import SWEEP_S, Upstream
 from pando_router.kept_responses.earlier import Earlier
 from pando_router.kept_responses.home_writer import HomeWriter
 from pando_router.kept_responses.stored import StoredResponses
 from pando_router.listeners.access_log import AccessLog, RequestLog
 from pando_router.listeners.charging import Charging
+from pando_router.listeners.dashboard import Dashboard
 from pando_router.listeners.metrics import RequestMetrics
 from pando_router.listeners.traced import Traced
 from pando_router.migration.migrator import Migrator
@@ -85,6 +88,11 @@ from pando_router.warming.prefiller import Prefiller
 from pando_router.warming.warming import Warming
 
 PAGES = (PAGE_PATH, CHAT_PATH)
+
+# Asked by clients whose base URL lacks /v1: they get 404 with the right path, not 403.
+WITHOUT_V1 = frozenset(
+    path.removeprefix("/v1") for path in (*ENDPOINTS, "/v1/models") if path.startswith("/v1/")
+)
 SETTLE_S = 1.0  # for pending writes to Redis at shutdown
 
 
@@ -182,9 +190,10 @@ async def running_router(
         recorder = Recorder(live, settings.record, part or Part.of(settings), metrics)
     replica_row = ReplicaRow(flights)
     sampler = Sampler(metrics, view, lifecycle, admission.lengths)
+    requests = RecentRequests()
     decisions = DecisionsView(PastDecisions(redis))
     dashboard = dashboard_routes(
-        live, view, lifecycle, sampler.history, admission.lengths, replica_row, decisions
+        live, view, lifecycle, sampler, requests, admission.lengths, replica_row, decisions
     )
     adapters = adapter_routes(live, view, Everywhere(upstream, forwarding))
     metrics.follow(metrics.redis_up, lambda: view.redis.worst is not RedisState.AWAY)
@@ -204,8 +213,10 @@ async def running_router(
         checks.watch(view.fleet)
         abandoning.look(view.fleet)
 
-    bodies = ByteBudget(live.derived(lambda now: now.max_bodies_bytes))
-    metrics.follow(metrics.body_bytes, lambda: bodies.held)
+    bodies = Bodies(
+        live.derived(lambda now: now.max_bodies_bytes), live.derived(lambda now: now.max_requests)
+    )
+    metrics.follow(metrics.body_bytes, lambda: bodies.budget.held)
     metrics.follow(metrics.settings_loaded, lambda: live.loaded_at)
     migrator = Migrator(live, metrics, TOKENIZE.paths[0])
     earlier = Earlier(homes, view, home_writer, live)
@@ -213,6 +224,7 @@ async def running_router(
         RequestMetrics(metrics),
         RequestLog(AccessLog(live, random.Random())),
         recent,
+        Dashboard(requests, sampler.events),
         earlier,
         warming,
         Learning(upstreams.learners),
@@ -237,27 +249,29 @@ async def running_router(
         live, view, lifecycle, tenants, homes, upstream, forwarding, metrics, bodies
     )
     control = AsgiHandler(
-        Guard(
-            create_control(
-                live,
-                view,
-                dispatcher,
-                policies,
-                recent,
-                replica_row,
-                lifecycle,
-                metrics,
-                admission.lengths,
-                (dashboard, chat_routes(live), adapters),
-                decisions,
-                ended=lambda: background.ended,
-                redis_advice=lambda: memory.advice.values(),
-            ),
-            tenants,
-            (*PAGES, *(() if settings.metrics_need_key else ("/metrics",))),
+        create_control(
+            live,
+            view,
+            dispatcher,
+            policies,
+            recent,
+            replica_row,
+            lifecycle,
+            metrics,
+            admission.lengths,
+            (dashboard, chat_routes(live), adapters),
+            decisions,
+            ended=lambda: background.ended,
+            redis_advice=lambda: memory.advice.values(),
         ),
         live.derived(lambda now: now.max_body_bytes),
         bodies,
+        live.derived(lambda now: now.max_body_values),
+        Guard(
+            tenants,
+            (*PAGES, *(() if settings.metrics_need_key else ("/metrics",))),
+            WITHOUT_V1,
+        ),
     )
 
     await view.refresh()
@@ -338,6 +352,7 @@ def client_limits(settings: RouterSettings) -> ClientLimits:
     return ClientLimits(
         header_timeout=settings.header_timeout,
         body_timeout=settings.body_timeout,
+        min_body_rate=settings.min_body_rate,
         idle_timeout=settings.keep_alive_timeout,
         write_timeout=settings.write_timeout,
         max_header_bytes=settings.max_header_bytes,

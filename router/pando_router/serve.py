@@ -13,11 +13,13 @@ from typing import Any
 
 import uvloop
 
+from pando_fleet.http.off_loop import give_the_lock_back_soon
 from pando_fleet.http.open_files import allow_open_files
+from pando_fleet.http.server.free_memory import keep_little_free_memory
+from pando_fleet.http.server.server import Server
 from pando_router.app import Router, running_router, server_of
 from pando_router.configuration.reloader import Reloader, SettingsSource
 from pando_router.configuration.settings import RouterSettings
-from pando_router.http.server import Server
 from pando_router.process.processes import supervise
 from pando_router.recording.recorder import Part
 
@@ -91,6 +93,8 @@ async def _serve(
             return False
         logger.info("listening", extra={"host": settings.host, "port": port})
         _collect_less_garbage()
+        keep_little_free_memory()
+        give_the_lock_back_soon()
         reloader = Reloader(source, router.live, router.metrics)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reloader.now)
         router.background.start("the watch of the settings", reloader.run())

@@ -4,6 +4,7 @@ trace's start."""
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import nan
 
 
 class Outcome(StrEnum):
@@ -17,7 +18,7 @@ class Served:
     """One request, from its arrival to its end."""
 
     number: int  # as in the trace
-    arrival_s: float  # at a router
+    arrival_s: float  # at a router; of a call that was refused before, for the first time
     placed_s: float  # last placement; nan if never placed
     first_token_s: float  # nan if there was none
     end_s: float
@@ -29,6 +30,10 @@ class Served:
     output_tokens: int
     longest_gap_s: float  # between two tokens; 0 for a single one
     outcome: Outcome
+    retry_after_s: float = nan  # the pause that a refusal asked for; nan: it is final
+    session: str = ""
+    turn: int | None = None  # in a session: its place in its conversation, from 0
+    repeated_tokens: int = 0  # in a session: of the prompt, an earlier one began with them
 
     @property
     def ttft_s(self) -> float:
@@ -87,6 +92,14 @@ class Event:
     what: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionCounts:
+    at_once: int
+    until_s: float  # afterwards nothing was sent
+    ended: int  # until then
+    cut: int  # until then, by a call that no replica accepted, such as one that is too long
+
+
 @dataclass(slots=True, kw_only=True)
 class Run:
     """One policy on one trace."""
@@ -100,5 +113,6 @@ class Run:
     samples: list[Sample] = field(default_factory=list)
     steps: list[ScalingStep] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
+    sessions: SessionCounts | None = None
     checks: Mapping[str, int] = field(default_factory=dict)  # invariant: how often it was checked
     wall_s: float = 0.0

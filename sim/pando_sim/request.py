@@ -35,7 +35,7 @@ class Request:
     """One request of a trace.
 
     It arrives at `at_s`, or, if it waits for an answer (`after`), `pause_s` after that answer
-    ended.
+    ended. One that is sent again keeps the time at which it was sent first.
     """
 
     number: int  # its place in the trace, from 0
@@ -46,3 +46,5 @@ class Request:
     adapter: str = ""  # name of the LoRA adapter that it needs; empty: the model itself
     after: int | None = None  # the number of an earlier request that it waits for
     pause_s: float = 0.0
+    turn: int | None = None  # in a session: its place in its conversation, from 0
+    repeated_tokens: int = 0  # in a session: an earlier prompt began with them

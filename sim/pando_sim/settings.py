@@ -114,6 +114,14 @@ class SimSettings(BaseSettings):
             " else what the cost model's machine holds",
         ),
     ] = None
+    context_length: Annotated[
+        int | None,
+        Field(
+            ge=2,
+            description="most tokens of a prompt and its answer; default: engine.contextLength of"
+            " the manifest, else the model's; with --sessions as many as the KV pool holds",
+        ),
+    ] = None
     host_tokens: Annotated[
         int | None,
         Field(
@@ -179,6 +187,13 @@ class SimSettings(BaseSettings):
     queue_timeout: Annotated[
         float, Field(gt=0, description="longest wait in the queue until refusal, in seconds")
     ] = ROUTER.queue_deadline_s
+    bound_sessions: Annotated[
+        bool,
+        Field(
+            description="let sessions wait whose conversations the KV memory of the replicas has no"
+            " room for; for Pando's own policies"
+        ),
+    ] = ROUTER.bound_sessions
     max_tries: Annotated[
         int, Field(ge=1, le=16, description="most replicas to try until one answers")
     ] = ROUTER.max_tries
@@ -207,6 +222,25 @@ class SimSettings(BaseSettings):
     closed_loop: Annotated[
         bool, Field(description="let a request of a session wait for the previous answer")
     ] = True
+    sessions: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=100_000,
+            description="for a trace of agents' sessions: how many run at once; a new one begins"
+            " when one ends, and each call is sent after the answer to the one before",
+        ),
+    ] = None
+    session_hours: Annotated[
+        float, Field(gt=0, description="time for which sessions are kept running, in hours")
+    ] = 4.0
+    shared_tools: Annotated[
+        bool,
+        Field(
+            description="count tool descriptions of equal size as the same text in all sessions;"
+            " the trace does not say whether they are"
+        ),
+    ] = True
     answer_tokens_per_second: Annotated[
         float,
         Field(
@@ -224,8 +258,8 @@ class SimSettings(BaseSettings):
     image_rule: Annotated[
         str | None,
         Field(
-            description="for traces with images, how many tokens the model takes for one: JSON, as"
-            ' /fleet shows it of a worker, such as {"kind": "fixed", "tokens": 576}'
+            description="for traces with images or audio, how many tokens the model takes for one:"
+            ' JSON, as /fleet shows it of a worker, such as {"kind": "fixed", "tokens": 576}'
         ),
     ] = None
     tokenizer: Annotated[
@@ -285,6 +319,16 @@ class SimSettings(BaseSettings):
     def _size_is_fixed_or_scaled(self) -> Self:
         if self.replicas is not None and any(name != "none" for name in self.scaling):
             raise ValueError("replicas fixes the size, scaling changes it: set only one of them")
+        return self
+
+    @model_validator(mode="after")
+    def _sessions_have_no_times(self) -> Self:
+        """What shapes requests with times does nothing to sessions."""
+        if self.sessions is None:
+            return self
+        for name in ("take", "repeat", "speed", "closed_loop", "day_hours", "adapters"):
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{name} is for requests that have times: leave out sessions")
         return self
 
     @model_validator(mode="after")

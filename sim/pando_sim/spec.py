@@ -56,6 +56,7 @@ class RouterSpec:
     queue_requests: int = ROUTER.queue_requests  # waiting in one router; more are refused
     queue_deadline_s: float = ROUTER.queue_timeout  # longest wait, then a request is refused
     max_tries: int = ROUTER.max_tries
+    bound_sessions: bool = ROUTER.bound_sessions
     retry_share: float = ROUTER.retry_share  # of the requests
     lease_s: float = ROUTER.lease_seconds
     # Reserved for an answer, unless its limit is lower.

@@ -7,6 +7,8 @@ import sys
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from pando import logs
 from pando.redact import redact
 from tests.waiting import PATIENCE_S
@@ -64,10 +66,16 @@ def test_lines_for_people_carry_the_extra_fields_too() -> None:
     assert "request_id=r1" in text
 
 
-def test_uvicorn_logs_in_the_same_form_once_a_line() -> None:
-    code = "logging.getLogger('uvicorn.error').info('Started')"
-    lines = logged(code).splitlines()
-    assert [json.loads(line)["event"] for line in lines] == ["Started"]
+@pytest.mark.parametrize("form", ["human", "json"])
+def test_control_characters_neither_move_the_cursor_nor_forge_a_line(form: str) -> None:
+    path = "/\x1b[31mEVIL\r\n12:00:00 [error] forged\x00\x9b\u2028"
+    code = f"logging.warning('GET %s', {path!r}, extra={{'client': {path!r}}})"
+    text = logged(code, f"format={form!r}")
+    lines = text.splitlines()
+    assert not set(text) & {"\x1b", "\r", "\x00", "\x9b", "\u2028"}
+    assert "EVIL" in text
+    assert all(line.startswith("    ") for line in lines[1:])
+    assert form == "human" or len(lines) == 1
 
 
 def test_lines_below_the_level_are_left_out() -> None:

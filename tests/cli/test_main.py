@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -98,6 +99,8 @@ def test_help_has_several_names(capsys: Capture, short: list[str], long: list[st
             "pando worker: there is no option --modle; did you mean --model? See pando",
         ),
         (["up", "--workers"], "pando up: option '--workers' requires an argument"),
+        (["keys", "old"], "pando keys: there is no command old. The commands are new"),
+        (["keys", "news"], "pando keys: there is no command news; did you mean new? The commands"),
         (["keys", "new"], "pando keys new: missing option '--tenant'"),
         (
             ["pools", "-o", "xml"],
@@ -122,3 +125,22 @@ def test_a_group_alone_shows_its_commands(capsys: Capture, arguments: list[str])
         main(arguments)
     assert ended.value.code == 2
     assert capsys.readouterr().err.startswith("Usage: pando")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["version"], ["keys", "new", "--tenant", "a"], ["router", "--help"]]
+)
+def test_output_to_a_full_disk_is_one_line(arguments: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "pando", *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+    assert ended.returncode == 1
+    *_, line = ended.stderr.splitlines()
+    assert line == "pando: cannot write the output: No space left on device"
+    assert "Traceback" not in ended.stderr

@@ -72,7 +72,7 @@ def test_a_boolean_has_a_flag_for_each_of_its_values(capsys: Capture) -> None:
 
 def test_a_value_out_of_range_names_its_flag_and_the_range(capsys: Capture) -> None:
     arguments = ["worker", "--model", "m", "--port", "70000"]
-    assert_refused(capsys, arguments, "--port", "70000", "less than or equal to 65535")
+    assert_refused(capsys, arguments, "--port", "70000", "it must be between 0 and 65535")
 
 
 def test_a_value_that_does_not_parse_names_its_variable() -> None:

@@ -19,6 +19,8 @@ ORDER = (
     "test_scaling",
     "test_adapters",
     "test_failures",
+    "test_bad_days",
+    "test_lost_replicas",
     "test_upgrade",
     "test_uninstall",
 )

@@ -208,6 +208,12 @@ def wait_until(
         time.sleep(every_s)
 
 
+def passes(seconds: float) -> None:
+    """Let time pass that is itself what a test is about, such as a pause between two waves."""
+    ends = time.monotonic() + seconds
+    wait_until("it has passed", lambda: time.monotonic() >= ends, seconds + 5)
+
+
 def _connected() -> ApiClient:
     config.load_kube_config()
     return ApiClient()

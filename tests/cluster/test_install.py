@@ -22,6 +22,7 @@ ALLOWED = {
     ("", "pods", ""): {"list", "watch", "patch"},
     ("", "pods/status", ""): {"patch"},
     ("", "events", ""): {"create", "patch"},
+    ("", "nodes", ""): {"list", "watch"},
     ("coordination.k8s.io", "leases", f"{NAME}-operator"): {"get", "update"},
 }
 RULE = "spec.scaling.maxReplicas must be at least minReplicas"

@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 
 from tests.cluster.conftest import POOL, Tally
-from tests.cluster.kube import POOLS, Cluster, Object, is_ready, name_of, stages, wait_until
+from tests.cluster.kube import POOLS, Cluster, Object, is_ready, name_of, passes, stages, wait_until
 from tests.cluster.load import Answer, LoadPod
 from tests.cluster.release import CHAT_POOL
 from tests.cluster.timeline import Timeline
@@ -21,6 +21,7 @@ CALM = {"clients": 1, "words": 100, "max_tokens": 200}
 BUSY = {"clients": 5, "words": 300, "max_tokens": 200}
 """A word is about four tokens, and half of a prompt may be shared: BUSY pins about 5,000 tokens of
 KV memory. The target allows 1,638 per replica, enough for CALM, while BUSY needs three replicas."""
+WAVE_S = 15.0
 
 
 def test_the_replica_whose_cache_is_worth_least_is_the_one_that_leaves(
@@ -119,6 +120,43 @@ def test_a_pool_sleeps_when_idle_and_a_request_wakes_it(
     assert (counts.failed, counts.cut, counts.tried_again) == (0, 0, 0), counts
     cluster.patch_pool(POOL, {"scaling": SCALING | {"mode": "Auto", "idleSeconds": None}})
     _settles(cluster, 1)
+
+
+def test_no_wave_meets_a_pool_smaller_than_a_wave(
+    cluster: Cluster, load: LoadPod, tally: Tally
+) -> None:
+    """Between two waves the average over the window asks for two replicas, and nothing but the
+    check of those that would remain keeps the third."""
+    hasty = SCALING["behavior"]["scaleDown"] | {"stabilizationWindowSeconds": 0}
+    waves = SCALING | {
+        "mode": "Auto",
+        "windowSeconds": 2 * WAVE_S + 15,
+        "behavior": SCALING["behavior"] | {"scaleDown": hasty},
+    }
+    cluster.patch_pool(POOL, {"scaling": waves})
+    load.set(**BUSY)
+    _settles(cluster, 3)
+    sizes = []
+    for _ in range(4):
+        load.set(0)
+        passes(WAVE_S)
+        sizes.append(_staying(cluster))
+        load.set(**BUSY)
+        passes(WAVE_S)
+    load.set(0)
+    counts = load.count()
+    tally.add("3 waves", counts)
+    assert sizes == [3, 3, 3, 3]
+    assert (counts.failed, counts.cut, counts.tried_again) == (0, 0, 0), counts
+    _settles(cluster, 1)  # when no wave comes any more
+    cluster.patch_pool(POOL, {"scaling": SCALING})
+    _settles(cluster, 1)
+
+
+def _staying(cluster: Cluster) -> int:
+    """Replicas that do not leave."""
+    status = cluster.pool_status(POOL)
+    return int(status["replicas"]) - int(status.get("drainingReplicas", 0))
 
 
 def _settles(cluster: Cluster, number: int) -> None:

@@ -18,7 +18,11 @@ MODEL = "pando-tiny"
 @pytest.fixture(scope="session")
 def up() -> Iterator[UpProcess]:
     """`pando up` with two workers; the router logs all requests, not a sample."""
-    with UpProcess(environment={"PANDO_ROUTER_ACCESS_LOG_SAMPLE": "1"}) as process:
+    environment = {
+        "PANDO_ROUTER_ACCESS_LOG_SAMPLE": "1",
+        "PANDO_WORKER_ADMIN_TOKEN": "of-these-workers",
+    }
+    with UpProcess(environment=environment) as process:
         yield process.wait_ready()
         process.send(signal.SIGINT)
         assert process.wait_end() == 0, process.output

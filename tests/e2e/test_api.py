@@ -7,6 +7,7 @@ import uuid
 from typing import Any
 
 import aiohttp
+import anthropic
 import openai
 import pytest
 from openai.types.chat import ChatCompletionMessageParam
@@ -219,3 +220,53 @@ async def test_a_client_that_goes_away_frees_its_kv_tokens(
     await until_async(lambda: up.metric(replica, pinned) == 0, "its KV tokens are free")
     assert up.metric(replica, "pando_worker_running_requests") == 0
     assert up.metric(replica, "pando_worker_aborted_requests_total") == aborted + 1
+
+
+async def test_responses_go_on_from_each_other_through_the_router(
+    client: openai.AsyncOpenAI,
+) -> None:
+    """Each finds the one before it where that was made, and its conversation in the cache."""
+    say: dict[str, Any] = {"model": MODEL, "max_output_tokens": 16, "temperature": 0}
+    earlier, seen = None, 0
+    for turn in ("What is a list? " * 8, "And a tuple?", "And a set?"):
+        response = await client.responses.create(
+            input=turn, previous_response_id=earlier.id if earlier else None, **say
+        )
+        assert response.usage is not None
+        if earlier is not None:
+            assert response.usage.input_tokens > seen
+            assert response.usage.input_tokens_details.cached_tokens > seen // 2
+        earlier, seen = response, response.usage.input_tokens
+    assert await client.responses.retrieve(response.id) == response
+    await client.responses.delete(response.id)
+    with pytest.raises(openai.NotFoundError):
+        await client.responses.retrieve(response.id)
+
+
+async def test_an_agents_turns_in_anthropics_form_find_their_prefix(up: UpProcess) -> None:
+    """A long system prompt, whole conversations, and streams, with Anthropic's own client."""
+    system = [
+        {
+            "type": "text",
+            "text": "You are an agent that edits files. " * 12,
+            "cache_control": {"type": "ephemeral"},
+        }
+    ]
+    messages: list[Any] = []
+    cached: list[int] = []
+    async with anthropic.AsyncAnthropic(
+        base_url=up.url, api_key="none", max_retries=0, timeout=60
+    ) as client:
+        for turn in ("Read the file.", "Change the first line.", "Check it."):
+            messages.append({"role": "user", "content": turn})
+            async with client.messages.stream(
+                model=MODEL,
+                max_tokens=16,
+                system=system,  # type: ignore[arg-type]
+                messages=messages,
+                extra_body={"temperature": 0},
+            ) as stream:
+                answer = await stream.get_final_message()
+            messages.append({"role": "assistant", "content": answer.content})
+            cached.append(answer.usage.cache_read_input_tokens or 0)
+    assert cached[0] < cached[1] < cached[2]

@@ -2,10 +2,11 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import anthropic
 import openai
 import pytest
 
@@ -16,6 +17,7 @@ from tests.waiting import until_async
 pytestmark = pytest.mark.e2e
 
 STREAMS = 16
+TYPED_STREAMS = 4  # of messages, and as many of responses
 MAX_TOKENS = 120
 
 
@@ -81,11 +83,70 @@ async def stream(
             seen.completion_tokens = chunk.usage.completion_tokens
 
 
+@dataclass(slots=True)
+class Typed:
+    """A stream of messages or responses, as its client put it together."""
+
+    text: str = ""
+    whole: str = ""  # as its last events have it
+    ids: frozenset[str] = frozenset()
+    tokens: int = 0
+
+
+async def message(client: openai.AsyncOpenAI, number: int, seen: Typed) -> None:
+    base = str(client.base_url).removesuffix("/v1/")
+    async with (
+        anthropic.AsyncAnthropic(base_url=base, api_key="none", max_retries=0) as other,
+        other.messages.stream(
+            model=MODEL,
+            max_tokens=MAX_TOKENS,
+            messages=[{"role": "user", "content": f"What is the name of function {number}?"}],
+            extra_body={"temperature": 0},
+        ) as events,
+    ):
+        async for text in events.text_stream:
+            seen.text += text
+        last = await events.get_final_message()
+    seen.whole = "".join(block.text for block in last.content if block.type == "text")
+    seen.ids |= {last.id}
+    seen.tokens = last.usage.output_tokens
+
+
+async def response(client: openai.AsyncOpenAI, number: int, seen: Typed) -> None:
+    events = await client.responses.create(
+        model=MODEL,
+        max_output_tokens=MAX_TOKENS,
+        input=f"What does function {number} return?",
+        temperature=0,
+        stream=True,
+    )
+    numbers = []
+    async for event in events:
+        numbers.append(event.sequence_number)
+        if event.type == "response.output_text.delta":
+            seen.text += event.delta
+        if event.type in ("response.created", "response.completed", "response.incomplete"):
+            seen.ids |= {event.response.id}
+            seen.whole = event.response.output_text
+            seen.tokens = event.response.usage.output_tokens if event.response.usage else 0
+    assert numbers == list(range(len(numbers)))
+    # Wherever it ended, it is kept: the router finds it.
+    (kept,) = seen.ids
+    assert (await client.responses.retrieve(kept)).output_text == seen.whole
+
+
 async def all_streams(
-    client: openai.AsyncOpenAI, streams: list[Stream], on_text: Callable[[], None] = nothing
+    client: openai.AsyncOpenAI,
+    streams: list[Stream],
+    on_text: Callable[[], None] = nothing,
+    typed: Sequence[Typed] = (),
 ) -> None:
     async with asyncio.timeout(90):
-        await asyncio.gather(*(stream(client, n, seen, on_text) for n, seen in enumerate(streams)))
+        await asyncio.gather(
+            *(stream(client, n, seen, on_text) for n, seen in enumerate(streams)),
+            *(message(client, n, seen) for n, seen in enumerate(typed[:TYPED_STREAMS])),
+            *(response(client, n, seen) for n, seen in enumerate(typed[TYPED_STREAMS:])),
+        )
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["worker", "its engine"])
@@ -97,13 +158,15 @@ async def test_a_killed_worker_costs_no_greedy_or_seeded_stream_a_character(
         lambda: [row["state"] for row in up.replicas().values()] == ["ready"] * 2, "both are ready"
     )
     unbroken = [Stream() for _ in range(STREAMS)]
-    await all_streams(client, unbroken)
+    unbroken_typed = [Typed() for _ in range(2 * TYPED_STREAMS)]
+    await all_streams(client, unbroken, typed=unbroken_typed)
     workers = {replica: up.part(replica) for replica in up.replicas()}
     victims = {
         replica: [worker] if whole else worker.children(recursive=True)
         for replica, worker in workers.items()
     }
     streams = [Stream() for _ in range(STREAMS)]
+    typed = [Typed() for _ in range(2 * TYPED_STREAMS)]
     killed: list[str] = []
 
     def kill_busiest() -> None:
@@ -117,7 +180,7 @@ async def test_a_killed_worker_costs_no_greedy_or_seeded_stream_a_character(
                 process.kill()
 
     before = migrated(up)
-    await all_streams(client, streams, kill_busiest)
+    await all_streams(client, streams, kill_busiest, typed)
 
     assert killed
     assert migrated(up) > before
@@ -133,9 +196,12 @@ async def test_a_killed_worker_costs_no_greedy_or_seeded_stream_a_character(
             known = pytest.approx([score for _, score in truth.scores], abs=1e-3)
             assert [score for _, score in seen.scores] == known
             assert len(seen.scores) == (MAX_TOKENS if "logprobs" in request(number) else 0)
+    for got, wanted in zip(typed, unbroken_typed, strict=True):
+        assert got.text == got.whole == wanted.text
+        assert len(got.ids) == 1
+        assert got.tokens == wanted.tokens
     # A draw can fall between two tokens. Rounding then decides, and it depends on the batch's
-    # shape,
-    # even if no worker dies.
+    # shape, even if no worker dies.
     equal = sum(seen.text == truth.text for seen, truth in zip(streams, unbroken, strict=True))
     assert equal >= STREAMS - 2
 

@@ -9,7 +9,8 @@ from pando_worker.attention import flashinfer_backend
 from pando_worker.attention.flashinfer_backend import FlashinferAttention
 from pando_worker.attention.flashinfer_graphs import FlashinferGraphs
 from pando_worker.attention.torch_backend import TorchAttention
-from pando_worker.runner.cuda.cuda_graph import CudaCapture, padded
+from pando_worker.runner.cuda.capture import CudaCapture
+from pando_worker.runner.cuda.cuda_graph import Padding, padded
 from tests.worker.cuda.attention_cases import (
     BATCHES,
     DECODES,
@@ -106,7 +107,7 @@ def test_fixed_decodes_equal_brute_force_also_with_rows_of_padding(
     pool = pool_for(layers_of(KINDS, gpu), made.slots, page_size, BF16, gpu)
     attention = FlashinferAttention(pool, page_size, BF16, 4096)
     fixed = FlashinferGraphs(attention, most_rows=8, context_length=1024).at(8)
-    whole = padded(made.batch, 8, page=len(pool.k[0]) // page_size - 1)
+    whole = padded(made.batch, 8, Padding(len(pool.k[0]) // page_size - 1))
     slots = [*made.slots, *torch.split(torch.from_numpy(whole.out_slots[-2:]), 1)]
     fixed.plan(whole)
     assert_brute_force(fixed, pool, whole, slots, atol=2e-2)

@@ -23,8 +23,9 @@ STD = 0.08  # of weights; with the usual 0.3, layers of this width multiply roun
 PROMPTS = [prompt(length, seed=length) for length in (1, 9, 40, 2, 17)]
 STEPS = 6
 WAYS: dict[str, dict[str, Any]] = {
-    "graphs": {"cuda_graph_max_batch": 4},  # five rows run without
-    "no graphs": {"cuda_graph_max_batch": 0},
+    "graphs": {"cuda_graph_max_batch": 4, "cuda_graph_max_tokens": 64},  # more run without
+    "pieces": {"cuda_graph_max_batch": 0, "cuda_graph_max_tokens": 128},
+    "no graphs": {"cuda_graph_max_batch": 0, "cuda_graph_max_tokens": 0},
     "torch": {"attention_backend": "torch"},
 }
 
@@ -81,7 +82,7 @@ def worst_error(model: Paged, family: Reference) -> float:
 def test_logits_are_as_close_to_transformers_as_torchs(family: Reference) -> None:
     errors = {way: worst_error(paged(family, way), family) for way in WAYS}
     print(errors)
-    for way in ("graphs", "no graphs"):
+    for way in ("graphs", "pieces", "no graphs"):
         assert errors[way] <= 2 * errors["torch"] + 0.02, errors
 
 
@@ -90,6 +91,7 @@ def test_flashinfer_and_graphs_are_what_runs(family: Reference) -> None:
     assert isinstance(runner.attention, FlashinferAttention)
     assert isinstance(runner.graphs, CudaGraphRunner)
     assert runner.graphs.sizes == [1, 2, 4]
+    assert runner.pieces is not None and runner.pieces.sizes == [16, 32, 48, 64]
 
 
 def test_keys_and_values_in_fp8_stay_close(family: Reference) -> None:
@@ -140,6 +142,6 @@ def test_every_page_size_gives_the_same(tmp_path: Path) -> None:
     reference = Reference(tmp_path, dtype=torch.bfloat16, std=STD, **WIDER)
     errors = []
     for page_size in (1, 16, 64):
-        model = Paged(tmp_path, page_size=page_size, device="cuda", cuda_graph_max_batch=4)
+        model = Paged(tmp_path, page_size=page_size, device="cuda", **WAYS["graphs"])
         errors.append(worst_error(model, reference))
     assert max(errors) <= 2 * min(errors) + 0.02

@@ -1,5 +1,7 @@
 """Draws on the GPU equal the CPU's, and are the same in any batch."""
 
+from importlib import import_module
+
 import numpy as np
 import pytest
 import torch
@@ -36,9 +38,14 @@ def one(whole: SamplingBatch, row: int) -> SamplingBatch:
     )
 
 
-@pytest.fixture(params=["sorted", "flashinfer"])
+@pytest.fixture(params=["sorted", "flashinfer", "one kernel"])
 def searches(request: pytest.FixtureRequest) -> Searches:
-    return Searches(nucleus=RadixNucleus()) if request.param == "flashinfer" else BY_TORCH
+    match request.param:
+        case "flashinfer":
+            return Searches(nucleus=RadixNucleus())
+        case "one kernel":
+            return Searches(draw=import_module("pando_worker.cuda.sampling").draw_tokens)
+    return BY_TORCH
 
 
 def test_draws_are_the_cpus_but_for_rounding_at_the_borders(

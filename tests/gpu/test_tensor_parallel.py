@@ -32,6 +32,7 @@ def _rank(rank: int, size: int, model: Path, meeting: Path, results: Connection)
         tensor_parallel_size=size,
         max_total_tokens=2048,
         cuda_graph_max_batch=4,
+        cuda_graph_max_tokens=64,
     )
     runner = TorchModelRunner(settings, group)
     assert isinstance(runner.graphs, CudaGraphRunner)

@@ -1,6 +1,7 @@
 """The script that starts the bundled Redis, with a real Redis and a real Valkey."""
 
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,8 @@ from tests.ports import free_port
 from tests.waiting import until
 
 PASSWORD = "aB3" * 10
+CLUSTER = ("cluster", "command")
+"""Rights that only a Redis Cluster needs."""
 
 
 Started = tuple[int, "subprocess.Popen[bytes]", Path]
@@ -24,14 +27,17 @@ PROGRAMS = {"valkey-server": VALKEY, "redis-server": REDIS}
 
 
 @contextmanager
-def running(kind: str, folder: Path, **secret: str) -> Iterator[Started]:
+def running(
+    kind: str, folder: Path, tenants: tuple[str, ...] = (), **secret: str
+) -> Iterator[Started]:
     """Starts it like its container, with the container's paths in a folder of the test."""
     (folder / kind).symlink_to(PROGRAMS[kind])
     (folder / "redis-cli").symlink_to(REDIS.with_name("redis-cli"))
     for key, value in secret.items():
         (folder / key.replace("_", "-")).write_text(value)
     port = free_port()
-    for file, text in one(render({}), "ConfigMap", "pando-redis")["data"].items():
+    rendered = render({"redis": {"auth": {"tenants": list(tenants)}}})
+    for file, text in one(rendered, "ConfigMap", "pando-redis")["data"].items():
         for there, here in {
             "/tmp/password": str(folder / "started-with"),
             "/etc/redis": str(folder),
@@ -109,3 +115,48 @@ def test_a_secret_that_changes_takes_no_running_redis_down(server: Started) -> N
     (folder / "password").write_text("another one")
     assert is_ready(folder)
     assert (folder / "started-with").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("kind", PROGRAMS)
+def test_a_tenant_s_user_reaches_the_keys_of_its_own_pools_alone(kind: str, tmp_path: Path) -> None:
+    theirs = {"tenant_team-a": "kL5" * 10, "tenant_team-b": "mN7" * 10}
+    with running(kind, tmp_path, ("team-a", "team-b"), password=PASSWORD, **theirs) as started:
+        port, _, folder = started
+        until(lambda: is_ready(folder), "the probe says that it is ready")
+        user = redis.Redis(port=port, username="team-a", password=theirs["tenant_team-a"])
+        user.hset("pando:{team-a/chat}:beats", "replica", "beat")
+        user.zadd("pando:pools", {"team-a/chat": 1.0})
+        for key in ("pando:{team-b/chat}:beats", "pando:{chat}:beats", "pando:{team-a}:beats"):
+            with pytest.raises(redis.exceptions.NoPermissionError):
+                user.hgetall(key)
+        with pytest.raises(redis.exceptions.NoPermissionError):
+            user.keys()
+        with pytest.raises(redis.AuthenticationError):
+            redis.Redis(port=port, username="team-b", password=theirs["tenant_team-a"]).ping()
+
+
+def test_a_tenant_s_user_has_the_commands_that_the_page_lists() -> None:
+    script = one(render({"redis": {"auth": {"tenants": ["team-a"]}}}), "ConfigMap", "pando-redis")[
+        "data"
+    ]["start.sh"]
+    (line,) = re.findall(r"^user team-a on >\$tenant_0 (.*)$", script, re.M)
+    page = (Path(__file__).parents[2] / "docs" / "redis.md").read_text()
+    fleet = re.search(r"^user pando on .*?\n(.*?)^```$", page, re.M | re.S)
+    keys = re.search(r"^user team-a on >\S+ (.*?)$", page, re.M)
+    assert fleet and keys
+    commands = [one for one in fleet[1].replace("\\", " ").split() if one[1:8] not in CLUSTER]
+    assert line.split() == [*keys[1].split(), *commands]
+
+
+def test_the_chart_gives_each_tenant_s_workers_a_secret_of_their_own() -> None:
+    found = render({"redis": {"auth": {"tenants": ["team-a"]}}})
+    secrets = [each for each in found if each["kind"] == "Secret"]
+    mine, theirs = sorted(secrets, key=lambda each: each["metadata"].get("namespace", ""))
+    assert theirs["metadata"]["name"] == mine["metadata"]["name"]
+    assert theirs["metadata"]["namespace"] == "team-a"
+    password = mine["stringData"]["tenant-team-a"]
+    assert theirs["stringData"].keys() == {"url"}
+    assert theirs["stringData"]["url"].startswith(f"redis://team-a:{password}@pando-redis.")
+    assert password != mine["stringData"]["password"]
+    own = {"auth": {"tenants": ["team-a"], "existingSecret": "mine"}}
+    assert not [each for each in render({"redis": own}) if each["kind"] == "Secret"]

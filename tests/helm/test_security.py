@@ -148,9 +148,22 @@ OPERATOR = (
 )
 
 
+NODES = allowed("", "nodes", "list watch")
+
+
+def cluster_roles(manifests: list[Manifest]) -> list[Manifest]:
+    """The operator's own, which aggregate to none."""
+    return [
+        role
+        for role in of_kind(manifests, "ClusterRole")
+        if not any("aggregate" in label for label in role["metadata"]["labels"])
+    ]
+
+
 def test_the_operator_may_do_what_it_does_and_nothing_else() -> None:
     manifests = render({})
-    assert not of_kind(manifests, "ClusterRole")
+    (nodes,) = cluster_roles(manifests)
+    assert rules(nodes) == NODES
     assert rules(one(manifests, "Role", "pando-operator")) == OPERATOR
     lease = rules(one(manifests, "Role", "pando-operator-lease"))
     assert lease == allowed("coordination.k8s.io", "leases", "get update", "pando-operator")
@@ -161,9 +174,28 @@ def test_the_operator_may_do_what_it_does_and_nothing_else() -> None:
 
 def test_an_operator_for_all_namespaces_has_the_same_rules_everywhere() -> None:
     manifests = render({"operator": {"watchAllNamespaces": True}})
-    (role,) = of_kind(manifests, "ClusterRole")
-    assert rules(role) == OPERATOR
+    found = {role["metadata"]["name"]: rules(role) for role in cluster_roles(manifests)}
+    assert found == {"llm-pando-operator": OPERATOR, "llm-pando-operator-nodes": NODES}
     assert "namespaces" not in settings_file(manifests, "operator")
+
+
+def test_kubernetes_own_roles_include_worker_pools() -> None:
+    """Whoever may edit a namespace may change its pools, but nobody writes their status."""
+    manifests = render({})
+    everything = {"workerpools", "workerpools/status", "workerpools/scale"}
+    view = one(manifests, "ClusterRole", "pando-workerpools-view")
+    assert {resource for (_, resource, *_) in rules(view)} == everything
+    assert {verb for rule in view["rules"] for verb in rule["verbs"]} == {"get", "list", "watch"}
+    edit = one(manifests, "ClusterRole", "pando-workerpools-edit")
+    assert {resource for (_, resource, *_) in rules(edit)} == everything - {"workerpools/status"}
+    prefix = "rbac.authorization.k8s.io/aggregate-to-"
+    to = [
+        {label for label in role["metadata"]["labels"] if prefix in label} for role in (view, edit)
+    ]
+    assert to[0] - to[1] == {f"{prefix}view"}
+    assert to[1] == {f"{prefix}edit", f"{prefix}admin"}
+    other = render({"crds": {"install": False}})
+    assert not [role for role in of_kind(other, "ClusterRole") if role not in cluster_roles(other)]
 
 
 def test_the_hook_that_applies_pools_may_do_just_that() -> None:
@@ -178,7 +210,7 @@ def test_every_binding_is_of_a_role_and_an_account_that_are_there(values: str) -
     manifests = render(values_of(values))
     names = {(m["kind"], m["metadata"]["name"]) for m in manifests}
     bindings = [m for m in manifests if m["kind"].endswith("RoleBinding")]
-    assert len(bindings) == 3
+    assert len(bindings) == 4
     for binding in bindings:
         assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) in names
         assert {("ServiceAccount", s["name"]) for s in binding["subjects"]} <= names

@@ -88,7 +88,7 @@ TARGETS = (
         ("tests/router/admission/test_admission_queue.py",),
     ),
     Target(
-        "router/pando_router/http/request_reader.py",
+        "fleet/pando_fleet/http/server/request_reader.py",
         ("tests/router/http/test_http_server.py", "tests/router/http/test_http_limits.py"),
     ),
     Target("fleet/pando_fleet/placement/prefix.py", _placing("prefix")),

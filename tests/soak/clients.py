@@ -160,19 +160,20 @@ class Client:
     async def malformed(self) -> End:
         prompt = json.dumps({"model": MODEL, "prompt": self._prompt()}).encode()
         cut = self.rng.randrange(len(prompt))
+        deep = b"[" * 100_000  # more values than a body may have
         bad = self.rng.choice(
             [
                 prompt[:cut],
                 prompt + b"}",
                 b"\xff" * 50,
-                b"[" * 100_000,
+                deep,
                 b'{"model": "light", "prompt": {"a": 1}}',
                 b'{"model": "light", "prompt": "\\ud800"}',
                 b'{"model": 7}',
                 b"",
             ]
         )
-        return await self._refused(_head(len(bad)) + bad, {400})
+        return await self._refused(_head(len(bad)) + bad, {413 if bad is deep else 400})
 
     async def no_http(self) -> End:
         noise = bytes(self.rng.randrange(256) for _ in range(self.rng.randint(1, 400)))

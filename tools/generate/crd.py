@@ -29,6 +29,7 @@ OPERATORS_OWN = frozenset(
         "served_model_name",
         "host",
         "port",
+        "admin_token",
         "redis",
         "pool",
         "replica",
@@ -40,7 +41,7 @@ OPERATORS_OWN = frozenset(
         "pinned_loras",
     }
 )
-"""Worker settings that the operator sets from other parts of the spec."""
+"""Worker settings that the operator sets from other parts of the spec, or that are secret."""
 
 TYPES: dict[str, type[BaseModel]] = {
     "Affinity": client.V1Affinity,

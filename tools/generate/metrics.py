@@ -8,9 +8,9 @@ from typing import cast
 import msgspec
 from prometheus_client import CollectorRegistry
 
+from pando_fleet.current import Current
 from pando_operator.metrics import Metrics as OperatorMetrics
 from pando_router.core.flight import Flights
-from pando_router.current import Current
 from pando_router.fleet_view.replica_metrics import ReplicaMetrics
 from pando_router.fleet_view.snapshot import Fleet
 from pando_router.fleet_view.view import FleetView
@@ -89,7 +89,8 @@ def files() -> Iterator[tuple[Path, str]]:
         *_section("Router", router_metrics()),
         *_section("Worker", worker_metrics()),
         "With `--compat-metrics` a worker also has vLLM's `vllm:num_requests_running`,",
-        "`vllm:num_requests_waiting` and `vllm:kv_cache_usage_perc`, labelled `model_name`.",
+        "`vllm:num_requests_waiting`, `vllm:kv_cache_usage_perc` and `vllm:cache_config_info`,",
+        "labelled `model_name`, and with adapters `vllm:lora_requests_info`.",
         "",
         *_section("Operator", operator_metrics()),
     ]

@@ -22,7 +22,10 @@ Read in this order:
     policies/      which waiting request runs next, which cached prefix is evicted first
     parsers/       splits an output's text into reasoning, content and tool calls
     tensors/       copies to a device and back
-    heartbeats.py, rates.py, stacks.py, parent.py, cores.py
+    vision/        images and videos of requests
+    audio/         speech of requests: features, windows, words
+    reading/       the processes that decode clients' files
+    heartbeats.py, progress.py, rates.py, stacks.py, parent.py, cores.py
     host_memory.py, user_cache.py, settings.py
 
 docs/architecture.md has the layers. Imports fleet.

@@ -24,6 +24,8 @@ Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 Float32 = NDArray[np.float32]
 Arrays = Mapping[str, NDArray[Any]]
+NO_TIMESTAMPS = np.iinfo(np.int64).max
+"""The first time stamp of rows whose rules have none."""
 T_co = TypeVar("T_co", covariant=True)
 
 
@@ -59,6 +61,16 @@ class Penalties:
 
 
 @dataclass(slots=True)
+class SpeechRows:
+    """Rows with Whisper's rules. Their log-probabilities are those after all edits."""
+
+    samples: Int64  # [n], which of the sampled rows
+    # [n], each row's first time stamp: if these together are likelier than any other token, one of
+    # them follows. NO_TIMESTAMPS for rows without.
+    first_timestamps: Int64
+
+
+@dataclass(slots=True)
 class SamplingBatch:
     """Sampling parameters of the rows that yield a token, each array of shape [num_samples]."""
 
@@ -70,6 +82,7 @@ class SamplingBatch:
     step: Int64  # output tokens of the request so far: (seed, step) fixes the draw
     bias: LogitBias | None = None
     penalties: Penalties | None = None
+    speech: SpeechRows | None = None
     # The most likely tokens that any row requests log-probabilities of; -1: no row requests any
     top_logprobs: int = -1
 
@@ -84,11 +97,35 @@ class PromptScores:
 
 
 @dataclass(slots=True)
+class ProbedTokens:
+    """Tokens whose log-probabilities are requested as what follows some of the step's."""
+
+    after: Int64  # [n], the tokens before them, as indices in `input_ids`
+    which: Int64  # [num_probed], an index into `after` for each
+    targets: Int64  # [num_probed]
+
+
+@dataclass(slots=True)
+class AlignedRows:
+    """Rows whose tokens are aligned with their sources."""
+
+    rows: Int64  # [n], indices into the batch's rows
+    first: Int64  # [n], of their aligned tokens, as indices in `input_ids`
+    last: Int64  # [n], behind these
+    positions: Int64  # [n], of their sources, that are not padding
+
+
+@dataclass(slots=True)
 class PooledRows:
-    """Rows to embed: they yield their final hidden states instead of a token."""
+    """Rows to embed: they yield a part of their final hidden states instead of a token, the sum
+    over some of their new tokens or each number's largest."""
 
     rows: Int64  # [num_pooled], indices into the batch's rows
-    is_mean: NDArray[np.bool_]  # True: the sum over the row's new tokens; False: its last token's
+    first: Int64  # [num_pooled], of these tokens, as an index in `input_ids`
+    last: Int64  # [num_pooled], behind these
+    is_max: NDArray[np.bool_]  # [num_pooled]
+    # What each of these tokens counts in the sum, one row after the other; None: all count 1.
+    weights: Float32 | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +160,31 @@ class ImageTokens:
     seen: Int32 | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class SourceArray:
+    """What an encoder reads: log-mel features, float32 [mel bins, frames], or token ids, int32
+    [length]."""
+
+    digest: bytes
+    array: NDArray[Any]
+
+
+@dataclass(slots=True)
+class SourceRows:
+    """What the rows of a step of an encoder-decoder attend to beside their own tokens."""
+
+    encode: list[SourceArray]  # which the encoder reads before the decoder runs
+    # [num_positions], the KV slots of their positions, one source after the other
+    slots: Int64
+    lengths: Int32  # [batch], positions of each row's source
+    page_table: Int32  # [batch, max_pages], as of `ForwardBatch`
+
+    @property
+    def num_positions(self) -> int:
+        """That the step encodes."""
+        return len(self.slots)
+
+
 @dataclass(slots=True)
 class AdapterRows:
     """The adapters that a step's rows run with."""
@@ -136,6 +198,17 @@ class PageCopies:
 
     device: Int32  # [n]
     host: Int32  # [n]
+
+
+@dataclass(slots=True)
+class PageChanges:
+    """The pages that rows of the ReqToTokenPool have got since the last step, for a runner that
+    keeps page tables of its own."""
+
+    rows: Int32  # [n], of the ReqToTokenPool
+    columns: Int32  # [n], where in these rows
+    pages: Int32  # [n]
+    window_pages: Int32 | None  # [n], in the numbers of `ForwardBatch.window_table`
 
 
 @dataclass(slots=True)
@@ -158,9 +231,14 @@ class ForwardBatch:
     sample_rows: Int64  # [num_samples], rows that yield a token: all but unfinished chunks
     sampling: SamplingBatch
     scores: PromptScores | None = None
+    probed: ProbedTokens | None = None
     pooled: PooledRows | None = None
+    aligned: AlignedRows | None = None
     images: ImageTokens | None = None
     adapters: AdapterRows | None = None  # None: all rows run the base model
+    sources: SourceRows | None = None  # of an encoder-decoder
+    # [num_tokens], 1 for tokens of the second text of a pair; None: all are 0. For text encoders.
+    kinds: Int64 | None = None
     # Both run before the model, the stores first: a load may overwrite a page that is stored.
     stores: PageCopies | None = None
     loads: PageCopies | None = None
@@ -169,6 +247,8 @@ class ForwardBatch:
     # pool.
     window_table: Int32 | None = None
     window_slots: Int64 | None = None
+    # None: the runner keeps no page tables (`Pools.keeps_tables`), or the rows have none there.
+    page_changes: PageChanges | None = None
     # Like `stores` and `loads`, for window pages.
     window_stores: PageCopies | None = None
     window_loads: PageCopies | None = None
@@ -200,7 +280,12 @@ class StepResult:
     tokens: Int64
     logprobs: Logprobs | None = None  # of `tokens`, if any row requested them
     scores: Logprobs | None = None  # of `PromptScores.targets`
-    pooled: Float32 | None = None  # [num_pooled, hidden_size], in the order of `PooledRows`
+    probed: Float32 | None = None  # [num_probed], log-probabilities of `ProbedTokens.targets`
+    # [num_pooled, hidden_size], in the order of `PooledRows`; of a model that classifies,
+    # [num_pooled, labels]
+    pooled: Float32 | None = None
+    # Of `AlignedRows`, [alignment heads, tokens, positions] each
+    aligned: Sequence[Float32] = ()
     # Digests of images of this step that the vision tower could not encode: the rows that run their
     # tokens mean nothing.
     failed_images: frozenset[bytes] = frozenset()

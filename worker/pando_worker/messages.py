@@ -10,6 +10,11 @@ from enum import StrEnum
 
 import msgspec
 
+from pando_worker.progress import Stage
+
+EXIT_WITH_REASON = 4
+"""Exit code of a scheduler process that has logged why the model cannot be served."""
+
 BATCH_SIZES = tuple(2**power for power in range(10))
 
 
@@ -51,12 +56,47 @@ class Raw:
         self.buffer = buffer
 
 
-class ImageArray(msgspec.Struct, frozen=True, array_like=True):
+class SentArray(msgspec.Struct, frozen=True, array_like=True):
     """An array of numpy."""
 
     dtype: str  # numpy's name for it, with the order of bytes: "<f4"
     shape: tuple[int, ...]
     data: Raw
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the encoder of an encoder-decoder reads for a request: the decoder attends to all of it
+    with each token."""
+
+    digest: bytes  # 16 bytes, of its array: equal inputs have equal ones, and are encoded once
+    length: int  # positions that the encoder makes of it, each a key and a value of every layer
+    # Log-mel features of audio, "<f4" [mel bins, frames], with two frames for each position; or
+    # the ids of a text, "<i4" [length].
+    array: SentArray
+
+
+class SpeechRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which tokens Whisper may produce, as OpenAI's decoder and transformers' logits processors
+    have it. Log-probabilities of a request with rules are those after them, before temperature.
+
+    With time stamps: they come in pairs, but for the last before the end; they never fall, and
+    each second one of a pair is equal to the next first one or later; and one must follow if all
+    of them together are more likely than the likeliest text token.
+    """
+
+    end_token: int  # <|endoftext|>; all text is below it
+    suppressed: tuple[int, ...] = ()  # never allowed
+    suppressed_first: tuple[int, ...] = ()  # not allowed as the first token
+    first_timestamp: int | None = None  # <|0.00|>; all from it on are time stamps. None: no rules
+    # The latest time stamp at the beginning: this many steps behind the first one. None: any.
+    max_initial: int | None = None
+
+
+class Probe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Asks how likely some tokens are behind one of the prompt's, whatever follows it there."""
+
+    position: int  # of the prompt's token, from 0
+    token_ids: tuple[int, ...]
 
 
 class PromptImage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -69,7 +109,7 @@ class PromptImage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     # the ends of rows.
     start: int
     length: int
-    arrays: dict[str, ImageArray]  # by the names of the vision tower's arguments
+    arrays: dict[str, SentArray]  # by the names of the vision tower's arguments
     # Frames, rows and columns of its tokens, for a model that gives them positions in these three
     # dimensions; their product is `length`.
     grid: tuple[int, int, int] | None = None
@@ -99,31 +139,58 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     sampling: SamplingParams
     logprobs: LogprobsWanted | None = None
     grammar: str | None = None  # for the output, in llguidance's serialized form
-    priority: int = 0  # higher first, with the policy "priority"
+    priority: int = 0  # smaller first, with the policy "priority"
     namespace: bytes = b""  # within which it shares cached prefixes; see memory/namespace.py
     adapter: bytes = b""  # the identity of its LoRA adapter, which is loaded; b"": the base
     deadline_s: float | None = None  # seconds from now, after which it ends with status 504
     images: tuple[PromptImage, ...] = ()  # in the order of the prompt
+    # What an encoder-decoder reads; `input_ids` is the decoder's prompt then. No other model has
+    # one, and an encoder-decoder runs nothing without.
+    source: Source | None = None
+    rules: SpeechRules | None = None  # for the output; not together with a grammar
+    probe: Probe | None = None
 
 
 class Pooling(StrEnum):
-    """How final hidden states are pooled into an embedding."""
+    """How final hidden states are pooled into one vector, as in sentence-transformers."""
 
     LAST = "last"  # the last token's
+    CLS = "cls"  # the first token's
     MEAN = "mean"  # the mean over all tokens
+    MAX = "max"  # each number's largest over all tokens
+    SQRT = "mean_sqrt_len"  # the sum over all tokens, divided by the root of their number
+    WEIGHTED = "weighted_mean"  # the mean, with the weights 1, 2, 3, ...
 
 
 class Embed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Embed one prompt. Answered by one `Embedded` or `Rejected`, or if aborted by an `Output`."""
+    """Embed one prompt; or classify it, if the model has a head that does so with the pooled
+    vector. Answered by one `Embedded` or `Rejected`, or if aborted by an `Output`."""
 
     rid: str
     input_ids: list[int]
     pooling: Pooling
+    is_normalized: bool = True  # the vector has length 1
+    # Of a pair of texts, for text encoders: the second one's first token. 0: it is no pair.
+    second: int = 0
     priority: int = 0
     namespace: bytes = b""
     adapter: bytes = b""
     deadline_s: float | None = None
     images: tuple[PromptImage, ...] = ()  # in the order of the prompt
+
+
+class Align(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Align an output with its source: what the alignment heads attend to while the decoder runs
+    these tokens. Answered by one `Aligned` or `Rejected`, or if aborted by an `Output`."""
+
+    rid: str
+    input_ids: list[int]  # prompt and output
+    first: int  # the index of the first one of the output
+    source: Source
+    positions: int  # of the source, from the first, that are not padding
+    priority: int = 0
+    namespace: bytes = b""
+    deadline_s: float | None = None
 
 
 class Abort(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -164,7 +231,7 @@ class UnloadAdapter(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     identity: bytes
 
 
-Command = Generate | Embed | Abort | FlushCache | LoadAdapter | PinAdapter | UnloadAdapter
+Command = Generate | Embed | Align | Abort | FlushCache | LoadAdapter | PinAdapter | UnloadAdapter
 
 
 class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
@@ -184,6 +251,10 @@ class Output(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     logprobs: list[TokenLogprob] = []  # of `token_ids`, if requested
     # Of the prompt's tokens from max(1, prompt_start) on; sent once, with the first output.
     prompt_logprobs: list[TokenLogprob] = []
+    # Of the tokens of `Generate.probe`, in their order; sent once, with the first output.
+    probed: list[float] = []
+    # With the first output: whether its source was cached when it was first scheduled.
+    is_source_cached: bool = False
 
 
 class Outputs(msgspec.Struct, frozen=True, tag=True):
@@ -194,7 +265,19 @@ class Outputs(msgspec.Struct, frozen=True, tag=True):
 
 class Embedded(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     rid: str
-    vector: bytes  # float32, little-endian, [hidden_size], normalised to length 1
+    vector: bytes  # float32, little-endian, [hidden_size]; of a model that classifies, [labels]
+    cached_tokens: int
+    queue_s: float
+
+
+class Aligned(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The weights of cross-attention over the source, the mean over the model's alignment heads,
+    each first normalised over the output's tokens (mean 0, deviation 1) and smoothed by a median of
+    seven positions, as in OpenAI's Whisper and in transformers: dynamic time warping finds the
+    words in them."""
+
+    rid: str
+    weights: bytes  # float32, little-endian, [len(input_ids) - first, positions]
     cached_tokens: int
     queue_s: float
 
@@ -239,8 +322,15 @@ class AdapterPlaces(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     host: tuple[bytes, ...] = ()
 
 
+class Loading(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Sent until `Ready`: what the engine does now."""
+
+    stage: Stage
+    done: float  # share of the stage; 0: it has just begun, or it is unknown
+
+
 class Ready(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The first event: the model is loaded and the pools are sized."""
+    """The model is loaded and the pools are sized."""
 
     capacity_tokens: int
     max_running_requests: int
@@ -263,7 +353,8 @@ class Stats(msgspec.Struct, kw_only=True, tag=True):
 
     running: int = 0
     waiting: int = 0
-    waiting_tokens: int = 0  # uncached prompt tokens of the waiting queue
+    # Uncached prompt tokens of the waiting queue, with the positions of sources to encode.
+    waiting_tokens: int = 0
     waiting_output_tokens: int = 0  # expected output tokens of the waiting queue
     weight_bytes: int = 0  # the memory of one rank's weights
     capacity_tokens: int = 0
@@ -283,6 +374,10 @@ class Stats(msgspec.Struct, kw_only=True, tag=True):
     batch_sizes: list[int] = msgspec.field(default_factory=lambda: [0] * (len(BATCH_SIZES) + 1))
     prompt_tokens_total: int = 0
     cached_prompt_tokens_total: int = 0
+    prompts_total: int = 0  # those of the prompt tokens
+    computed_squares_total: float = 0.0  # squares of their uncached tokens, summed
+    decoded_tokens_total: int = 0  # all output tokens but the first of each request
+    decode_seconds_total: float = 0.0  # the steps of each of those; many happen at once
     output_tokens_total: int = 0
     finished_requests_total: int = 0
     aborted_requests_total: int = 0
@@ -297,6 +392,10 @@ class Stats(msgspec.Struct, kw_only=True, tag=True):
     host_tokens: int = 0  # on the host, including those that are also on the device
     host_stored_tokens_total: int = 0  # copied to the host
     host_loaded_tokens_total: int = 0  # copied back to the device
+    # Of encoder-decoders.
+    source_hits_total: int = 0  # admitted requests whose source was cached
+    source_misses_total: int = 0  # whose source was encoded
+    source_tokens_total: int = 0  # positions of the encoded ones
     # Of LoRA adapters.
     adapter_slots: int = 0  # adapters in device memory at once
     free_adapter_slots: int = 0  # empty, or with an adapter that no request holds
@@ -312,12 +411,14 @@ class Stats(msgspec.Struct, kw_only=True, tag=True):
 Event = (
     Outputs
     | Embedded
+    | Aligned
     | Rejected
     | CacheFlushed
     | AdapterLoaded
     | AdapterDone
     | AdapterRefused
     | AdapterPlaces
+    | Loading
     | Ready
     | Working
     | Stats

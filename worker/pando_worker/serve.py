@@ -16,7 +16,7 @@ from pando_worker.models.config import read_config
 from pando_worker.models.errors import ModelError
 from pando_worker.models.loading.hub import resolve_model
 from pando_worker.models.loading.preflight import preflight
-from pando_worker.server.front.startup import CannotStartError, bind
+from pando_worker.server.front.startup import CannotStartError, WrongSettingError, bind
 from pando_worker.server.process.scheduler_process import SchedulerMain, scheduler_process
 from pando_worker.settings import WorkerSettings
 from pando_worker.stacks import STACKS_SIGNAL
@@ -41,7 +41,8 @@ def run(
     configure_logging: Callable[[], None],
     scheduler_main: SchedulerMain = _scheduler_main,
 ) -> int:
-    """Serve until a signal; returns the exit code: 1 if it cannot start or the scheduler ended.
+    """Serve until a signal; returns the exit code: 1 if it cannot start or the scheduler ended, 2
+    if that is a setting's fault.
 
     `configure_logging` and `scheduler_main` run in the scheduler process.
     """
@@ -55,6 +56,7 @@ def run(
         log.error("cannot serve this model: %s", error)
     except CannotStartError as error:
         log.error("cannot start: %s", error)
+        return 2 if isinstance(error, WrongSettingError) else 1
     return 1
 
 

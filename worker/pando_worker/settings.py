@@ -4,10 +4,20 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from pando_fleet.choices import described, one_of
+from pando_fleet.http.server.settings import (
+    BodyTimeout,
+    HeaderTimeout,
+    KeepAliveTimeout,
+    MaxBodiesBytes,
+    MaxBodyValues,
+    MaxHeaderBytes,
+    MinBodyRate,
+)
+from pando_fleet.redis.url_form import plausible
 from pando_fleet.traces import OtlpEndpoint
 from pando_worker.adapters.info import RANK_PAGE
 from pando_worker.parsers.registry import REASONING_FORMATS, TOOL_FORMATS
@@ -74,7 +84,8 @@ class WorkerSettings(BaseSettings):
         str,
         Field(
             description="model directory or hub id in Hugging Face format; a GGUF file: a path, a"
-            " folder with one, org/name:FILE.gguf of the hub; or smollm2, from a Python package"
+            " folder with one, org/name:FILE.gguf of the hub; or, from Python packages, smollm2 or"
+            " all-minilm-l6-v2"
         ),
     ]
     default_temperature: Annotated[
@@ -113,10 +124,17 @@ class WorkerSettings(BaseSettings):
         int, Field(ge=0, le=65535, description="port to listen on; 0 picks a free one")
     ] = 30000
     redis: Annotated[
-        str, Field(description="Redis URL of the fleet's state, or 'none' to serve alone")
+        str,
+        Field(description="Redis URL of the fleet's state, or 'none' to serve alone"),
+        AfterValidator(lambda url: url if url == "none" else plausible(url)),
     ] = "none"
     pool: Annotated[
-        str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", description="pool to join")
+        str,
+        Field(
+            pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?/)?[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
+            description="pool to join; on Kubernetes with its namespace, NAMESPACE/NAME, if that is"
+            " not the operator's",
+        ),
     ] = "default"
     replica: Annotated[
         str | None, Field(description="name in the fleet; by default host name and port")
@@ -124,6 +142,16 @@ class WorkerSettings(BaseSettings):
     url: Annotated[
         str | None,
         Field(description="URL for routers; by default http://host:port"),
+    ] = None
+
+    admin_token: Annotated[
+        SecretStr | None,
+        Field(
+            min_length=1,
+            description="API key that /flush_cache, /abort_request and the endpoints which load and"
+            " unload adapters require; by default a random one, which heartbeats carry to routers"
+            " and the operator, or none if host is an address of this machine only",
+        ),
     ] = None
 
     device: Annotated[
@@ -139,7 +167,8 @@ class WorkerSettings(BaseSettings):
         Field(
             description="weights on CPU as integers, which the C++ kernels multiply with: auto"
             " keeps a GGUF file's blocks and leaves other checkpoints as they are; none: numbers of"
-            " dtype; int8, int4: any checkpoint, in groups of 32"
+            " dtype; int8, int4: any checkpoint, in groups of 32. On CUDA auto keeps fp8 where"
+            " there are products for it"
         ),
     ] = "auto"
     kv_cache_dtype: Annotated[
@@ -180,6 +209,14 @@ class WorkerSettings(BaseSettings):
             " captured at the start for some batch sizes up to it",
         ),
     ] = 256
+    cuda_graph_max_tokens: Annotated[
+        int,
+        Field(
+            ge=0,
+            description="most tokens of a step with prompts that runs as CUDA graphs of all but"
+            " attention, 0 for none; these too are captured at the start",
+        ),
+    ] = 1024
 
     memory_gib: Annotated[
         float | None,
@@ -296,6 +333,12 @@ class WorkerSettings(BaseSettings):
     max_video_frames: Annotated[
         int, Field(ge=2, description="most frames of a video that the model sees")
     ] = 768
+    max_audio_bytes: Annotated[
+        int, Field(ge=1, description="largest file of sound as it is sent, in bytes")
+    ] = 25 * 1024 * 1024
+    max_audio_seconds: Annotated[
+        float, Field(gt=0, description="longest file of sound, in seconds")
+    ] = 1500.0
     image_tokens_per_step: Annotated[
         int,
         Field(
@@ -304,6 +347,14 @@ class WorkerSettings(BaseSettings):
             " least; more make streams wait longer beside new images",
         ),
     ] = 1024
+    encoder_tokens_per_step: Annotated[
+        int,
+        Field(
+            ge=1,
+            description="positions that an encoder-decoder's encoder computes in a step, of one"
+            " input at least; more make streams wait longer beside new inputs",
+        ),
+    ] = 2048
     image_cache_mib: Annotated[
         int,
         Field(
@@ -342,8 +393,8 @@ class WorkerSettings(BaseSettings):
         Field(
             ge=1,
             description="sum of the ranks of all adapters in device memory, each rounded up to a"
-            f" multiple of {RANK_PAGE}; by default {RANK_PAGE} for each of max_loras, and"
-            " at least max_lora_rank",
+            f" multiple of {RANK_PAGE}, for linear layers outside experts; by default {RANK_PAGE}"
+            " for each of max_loras, and at least max_lora_rank",
         ),
     ] = None
     lora_host_mib: Annotated[
@@ -378,10 +429,11 @@ class WorkerSettings(BaseSettings):
         ),
     ] = "auto"
     pooling: Annotated[
-        Literal["auto", "last", "mean"],
+        Literal["auto", "last", "mean", "cls", "max"],
         Field(
-            description="which hidden states make an embedding: the last token's, or the mean of"
-            " all; auto: as in the model's 1_Pooling, else the last"
+            description="which hidden states make an embedding: the last token's, the mean of all,"
+            " the first token's, or each number's largest; auto: as in the model's 1_Pooling, else"
+            " the mean for text encoders and the last for other models"
         ),
     ] = "auto"
     max_body_bytes: Annotated[
@@ -395,6 +447,13 @@ class WorkerSettings(BaseSettings):
             " files; above it the connection that has been idle longest is closed",
         ),
     ] = 16_384
+    max_body_values: MaxBodyValues = 262_144
+    max_bodies_bytes: MaxBodiesBytes = 1024 * 1024 * 1024
+    header_timeout: HeaderTimeout = 10.0
+    body_timeout: BodyTimeout = 60.0
+    min_body_rate: MinBodyRate = 1024
+    keep_alive_timeout: KeepAliveTimeout = 75.0
+    max_header_bytes: MaxHeaderBytes = 64 * 1024
     write_timeout: Annotated[
         float,
         Field(
@@ -418,6 +477,13 @@ class WorkerSettings(BaseSettings):
             " that only this worker has cached, if the operator asks for it, in seconds",
         ),
     ] = 0.0
+    response_store_mib: Annotated[
+        int,
+        Field(ge=0, description="memory for responses of /v1/responses that later ones go on from"),
+    ] = 64
+    response_store_seconds: Annotated[
+        float, Field(gt=0, description="time after its last use for which a response is kept")
+    ] = 3600.0
     request_timeout_seconds: Annotated[
         float | None,
         Field(gt=0, description="longest duration of a request, after which it gets 504"),
@@ -463,6 +529,12 @@ class WorkerSettings(BaseSettings):
     def _host_memory_holds_prefixes(self) -> "WorkerSettings":
         if self.host_memory_gib and not self.radix_cache:
             raise ValueError("host_memory_gib needs radix_cache, which is off")
+        return self
+
+    @model_validator(mode="after")
+    def _longest_body_finds_room(self) -> "WorkerSettings":
+        if self.max_bodies_bytes < self.max_body_bytes:
+            raise ValueError("max_bodies_bytes must be at least max_body_bytes")
         return self
 
     @model_validator(mode="after")

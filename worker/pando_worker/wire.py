@@ -1,7 +1,7 @@
 """Commands as frames of one ZeroMQ message: the command itself in MessagePack, then the bytes of
-its images' arrays, which are hundreds of MiB for a video. These are copied neither here nor by
-pyzmq: ZeroMQ's own thread reads them from where they are, and the scheduler computes with the
-memory in which it received them.
+its arrays (of images, or of an encoder's input), which are hundreds of MiB for a video. These are
+copied neither here nor by pyzmq: ZeroMQ's own thread reads them from where they are, and the
+scheduler computes with the memory in which it received them.
 """
 
 from collections.abc import Sequence

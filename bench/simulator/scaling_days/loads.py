@@ -131,6 +131,8 @@ def conversation(day: int, source: Path, folder: Path) -> Load:
         knobs={
             "pando": (0.7, 0.4, 0.55, 0.25),
             "pando, queueWait": (0.7, 0.4),
+            "pando, latency": (95.0, 99.0, 90.0),
+            "dynamo_planner": (1.0, 0.8, 0.6),
             "hpa_queue": (1.0, 0.25, 4.0),
             "hpa_kv": (0.2, 0.4, 0.6),
             "knative": (3.0, 1.5, 6.0),
@@ -165,6 +167,8 @@ def answers(day: int, folder: Path) -> Load:
         knobs={
             "pando": (0.7, 0.4, 0.55, 0.25),
             "pando, queueWait": (0.7, 0.4),
+            "pando, latency": (95.0, 99.0, 90.0),
+            "dynamo_planner": (1.0, 0.8, 0.6),
             "hpa_queue": (1.0, 0.25, 3.0),
             "hpa_kv": (0.4, 0.25, 0.55),
             "knative": (9.0, 6.0, 12.0),

@@ -4,6 +4,7 @@ Read in this order:
     options.py  the click command: one option for each setting
     option.py   a click option for one setting
     passed.py   options that a command passes on to the parts that it starts
+    wording.py  what a wrong value must be, in words
     load.py     merges flags, environment and YAML file
     fields.py   describes each setting, for help and documentation
 

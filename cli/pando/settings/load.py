@@ -15,6 +15,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings
 
 from pando.redact import redact
+from pando.settings.wording import problem_of
 from pando.usage import did_you_mean
 from pando_fleet import strict_yaml
 
@@ -115,7 +116,7 @@ def _from_file(settings_class: type[BaseSettings], path: Path) -> dict[str, Give
     try:
         content = strict_yaml.load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"--config {path}: cannot be read: {error}") from None
+        raise SettingsError(f"--config {path}: cannot be read: {_reason(error)}") from None
     except yaml.YAMLError as error:
         raise SettingsError(f"--config {path}: not YAML: {strict_yaml.problem_of(error)}") from None
     if content is None:
@@ -129,11 +130,15 @@ def _from_file(settings_class: type[BaseSettings], path: Path) -> dict[str, Give
     return {name: Given(value, f"{name} in {path}") for name, value in content.items()}
 
 
+def _reason(error: OSError | UnicodeDecodeError) -> str:
+    return (error.strerror or str(error)) if isinstance(error, OSError) else "not UTF-8"
+
+
 def _explain(
     settings_class: type[BaseSettings], detail: ErrorDetails, given: Mapping[str, Given]
 ) -> str:
-    message = _one_line(detail["msg"].removeprefix("Value error, "))
     if not detail["loc"]:  # the class's own check of several settings
+        message = " ".join(detail["msg"].removeprefix("Value error, ").split())
         origins = [g.origin for name, g in given.items() if name in message]
         return f"{message} (from {', '.join(origins)})" if origins else message
     name = str(detail["loc"][0])
@@ -142,15 +147,25 @@ def _explain(
         flag = spelling(settings_class, name)
         return f"{flag} is required (or {variable}, or {name} in the --config file)"
     setting = given[name]
-    problem = f"{message[0].lower()}{message[1:]}"
-    if len(detail["loc"]) > 1:  # the whole value may contain secrets
-        part = f"{setting.origin}, at {'.'.join(map(str, detail['loc'][1:]))}"
-        wrong = f" is {redact(str(detail['input']))!r}" if detail["type"] == "literal_error" else ""
-        return f"{part}{wrong}: {problem}"
-    if "Secret" in str(settings_class.model_fields[name].annotation):
-        return f"{setting.origin}: {problem}"
-    return f"{setting.origin} is {redact(str(setting.value))!r}: {problem}"
+    field = settings_class.model_fields[name]
+    origin, place = setting.origin, _place(detail["loc"][1:], setting.origin)
+    problem = problem_of(detail, field)
+    value = detail["input"] if len(detail["loc"]) > 1 else setting.value
+    # A mapping, and a value under a name that is no setting, may be or hold a secret.
+    is_secret = "Secret" in str(field.annotation) or isinstance(value, Mapping)
+    if is_secret or detail["type"] in ("missing", "extra_forbidden"):
+        return f"{origin}{place}: {problem}"
+    return f"{origin} is {redact(_shown(value))!r}{place}: {problem}"
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+def _place(inner: tuple[int | str, ...], origin: str) -> str:
+    """Where in the setting's value: of a flag, which stands for one element, only names."""
+    if origin.startswith("--"):
+        inner = tuple(part for part in inner if part != "url" and not isinstance(part, int))
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in inner)
+    return f" at {path.removeprefix('.')}" if path else ""
+
+
+def _shown(value: object) -> str:
+    """As it was given: a repeated flag's values are a tuple."""
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

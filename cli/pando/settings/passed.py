@@ -3,7 +3,6 @@
 They are the parts' own settings, read from their classes; their help is that of the parts.
 """
 
-import difflib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +13,7 @@ from pydantic_settings import BaseSettings
 from pando.settings.fields import fields
 from pando.settings.load import Given, flag_of
 from pando.settings.option import option
-from pando.usage import did_you_mean
+from pando.usage import closest, did_you_mean
 
 _BETWEEN = "__"  # a part's command and the setting, in the name of a parameter
 
@@ -87,8 +86,8 @@ class TakingParts(click.Command):
                 raise
             commands = [ctx.command_path, *(f"pando {part.command}" for part in self._parts)]
             name, known = error.option_name, error.possibilities or ()
-            close = difflib.get_close_matches(name, known, n=1)
-            meant = did_you_mean(name, known, self._whose(close[0]) if close else "")
+            close = closest(name, known)
+            meant = did_you_mean(name, known, self._whose(close) if close else "")
             listing = " and ".join(f"{command} --help" for command in commands[1:])
             message = (
                 f"there is no option {name}{meant} See {commands[0]} --help; the options of"

@@ -13,6 +13,7 @@ from pando.logs import LogSettings, configure
 from pando.settings.load import SettingsError
 from pando.settings.options import settings_command
 from pando.up.signals import EndSignals, end_signals
+from pando.usage import closest
 from pando_fleet.distribution import how_to_install, version
 from pando_sim.settings import ALL, SimSettings
 
@@ -55,7 +56,14 @@ class _WithParts(click.Command):
         if args and args[0] in _PARTS:
             part = _PARTS[args[0]]()
             return part.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
-        return super().make_context(info_name, args, parent, **extra)
+        first = args[0] if args else ""
+        context = super().make_context(info_name, args, parent, **extra)
+        is_trace = "/" in first or Path(first).exists()
+        if not is_trace and (meant := closest(first, _PARTS)):
+            raise click.UsageError(
+                f"there is neither a trace nor a command {first}; did you mean {meant}?", context
+            )
+        return context
 
 
 def _compare() -> click.Command:
@@ -180,12 +188,15 @@ def _about(settings: SimSettings, plan: "SimPlan") -> "About":
         size = f"{min(sizes)} replicas"
     else:
         size = f"{bounds.min_replicas} to {bounds.max_replicas} replicas"
+    length = span(plan.extent.last_s)
+    load = f"{settings.sessions} sessions at once for {length}"
+    if plan.extent.requests is not None:
+        load = f"{plan.extent.requests:,} requests in {length}"
     return About(
         command=command_of(settings),
         pando_version=version(),
         trace=", ".join(settings.trace),
-        trace_summary=f"{plan.trace.paths[0].name.partition('.')[0]}:"
-        f" {plan.extent.requests:,} requests in {span(plan.extent.last_s)}",
+        trace_summary=f"{plan.trace.paths[0].name.partition('.')[0]}: {load}",
         unplayed=dict(plan.trace.unplayed.lines.most_common()),
         pool=str(settings.pool) if settings.pool else "no manifest",
         pool_summary=f"{size}, {plan.cost.file.model}, {plan.cost.file.machine}",

@@ -1,7 +1,7 @@
 """Plans the runs from the settings; a `Task` is all that a process needs to simulate one run."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,9 @@ from pando_operator.resource.pool import WorkerPool
 from pando_operator.resource.scaling import Mode
 from pando_sim.cost import CostModel, CostModelError, load
 from pando_sim.policies import POLICIES
+from pando_sim.request import Request
 from pando_sim.scaling import SCALERS
+from pando_sim.session import Crowd
 from pando_sim.settings import ALL, NO_SCALING, SimSettings
 from pando_sim.spec import (
     CONTEXT_LENGTH,
@@ -54,9 +56,10 @@ class SimPlanError(Exception):
 class Extent:
     """The size of the trace as it is played."""
 
-    requests: int
+    requests: int | None  # None: as many as its sessions send
     last_s: float  # the last arrival, if no client waited for an answer
-    adapters: tuple[str, ...]  # by name
+    adapters: tuple[str, ...] = ()  # by name
+    smallest_begin: int = 0  # of its sessions: tokens of a first call and its answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +69,19 @@ class Task:
     spec: FleetSpec
     trace: Trace
     shape: Shape
+    sessions: int | None  # at once; None: the trace has requests with times
+    until_s: float  # for sessions: when nothing more is sent
     pool: WorkerPool
     faults: tuple[str, ...]
     csv: Path | None  # the folder for the run's CSV files
+
+    @property
+    def requests(self) -> Iterator[Request] | Crowd:
+        if self.sessions is None:
+            return shaped(self.trace, self.shape)
+        return Crowd(
+            sessions=self.trace.sessions_without_end, at_once=self.sessions, until_s=self.until_s
+        )
 
     @property
     def name(self) -> str:
@@ -94,17 +107,20 @@ def make_plan(settings: SimSettings) -> SimPlan:
         cost = load(settings.cost_model)
         trace = _trace(settings)
         shape = _shape(settings)
-        extent = _extent(trace, shape)
+        extent = _extent(trace, shape) if settings.sessions is None else _lasting(settings, trace)
         for text in settings.fault:
             parse_fault(text)
     except (ManifestError, CostModelError, TraceError, FaultError) as error:
         raise SimPlanError(" ".join(str(error).split())) from None
     worker = _worker(settings, manifest.engine(pool), cost, extent.adapters)
+    _check_room(worker, extent)
     tasks = [
         Task(
             spec=_fleet(settings, pool, worker, extent, policy, scaling),
             trace=trace,
             shape=shape,
+            sessions=settings.sessions,
+            until_s=extent.last_s,
             pool=pool,
             faults=settings.fault,
             csv=settings.output if settings.csv else None,
@@ -150,12 +166,24 @@ def _check_faults(settings: SimSettings, tasks: Sequence[Task], extent: Extent) 
         raise SimPlanError(str(error)) from None
 
 
+def _check_room(worker: WorkerSpec, extent: Extent) -> None:
+    """Sessions that end at their first call would follow each other without end."""
+    room = min(worker.context_length, worker.capacity_tokens)
+    if extent.smallest_begin > room:
+        raise SimPlanError(
+            f"no session can begin: a replica takes calls of {room:,} tokens, and the smallest"
+            f" first call has {extent.smallest_begin:,}, answer included; raise the smaller one of"
+            " --context-length (engine.contextLength) and --capacity-tokens"
+        )
+
+
 def _trace(settings: SimSettings) -> Trace:
     reading = Reading(
         closed_loop=settings.closed_loop,
         answer_tokens_per_s=settings.answer_tokens_per_second,
         model=settings.trace_model,
         image_rule=_image_rule(settings),
+        shared_tools=settings.shared_tools,
         strict=settings.strict,
     )
     if settings.tokenizer is not None:
@@ -171,11 +199,11 @@ def _image_rule(settings: SimSettings) -> ImageRule | None:
         rule = msgspec.json.decode(settings.image_rule, type=ImageRule)
     except (msgspec.MsgspecError, UnicodeError) as error:
         raise SimPlanError(f"image_rule is not a rule: {error}") from error
-    if not rule.tokens_of(None):
+    if not rule.tokens_of(None) and not (rule.sounds and rule.sounds.tokens):
         known = ", ".join(KINDS)
         raise SimPlanError(
             f"image_rule gives an image no tokens; its kinds are {known}, each with fields of its"
-            " own (docs/vision.md)"
+            " own (docs/vision.md), beside `sounds` for audio (docs/traces.md)"
         )
     return rule
 
@@ -213,11 +241,23 @@ def _extent(trace: Trace, shape: Shape) -> Extent:
     if not requests:
         model = trace.reading.model
         whose = f" for --trace-model {model!r}" if model is not None else ""
-        first = trace.unplayed.first
-        why = f"; none of its lines can be played, the first one is {first}" if first else ""
-        raise TraceError(trace.paths[0], None, f"has no request{whose}{why}")
+        raise _nothing(trace, f"request{whose}")
     names = sorted(adapters - {""}) if shape.adapters is None else shape.adapters.names
     return Extent(requests, last_s, tuple(names))
+
+
+def _lasting(settings: SimSettings, trace: Trace) -> Extent:
+    begins = (session.conversations[0].calls[0] for session in trace.sessions())
+    smallest = min((one.prompt.num_tokens + one.output_tokens for one in begins), default=None)
+    if smallest is None:
+        raise _nothing(trace, "session")
+    return Extent(None, 3600 * settings.session_hours, smallest_begin=smallest)
+
+
+def _nothing(trace: Trace, of_what: str) -> TraceError:
+    first = trace.unplayed.first
+    why = f"; none of its lines can be played, the first one is {first}" if first else ""
+    return TraceError(trace.paths[0], None, f"has no {of_what}{why}")
 
 
 def _worker(
@@ -237,7 +277,10 @@ def _worker(
     host_tokens = settings.host_tokens
     if host_tokens is None:
         host_tokens = int(host_bytes / cost.kv_bytes_per_token)
-    context = values.get("context_length") or (facts and facts.context_length) or CONTEXT_LENGTH
+    context = settings.context_length or values.get("context_length")
+    if context is None and settings.sessions is not None:
+        context = min(known)
+    context = context or (facts and facts.context_length) or CONTEXT_LENGTH
     spec = WorkerSpec(
         cost_model=settings.cost_model,
         capacity_tokens=min(known),
@@ -289,6 +332,7 @@ def _fleet(
             max_outstanding=settings.max_replica_requests,
             queue_requests=settings.queue_requests,
             queue_deadline_s=settings.queue_timeout,
+            bound_sessions=settings.bound_sessions,
             max_tries=settings.max_tries,
         ),
         replicas=replicas,

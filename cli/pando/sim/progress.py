@@ -13,8 +13,11 @@ from pando_sim.report.measures import span
 
 
 @contextmanager
-def bars(names: Sequence[str], requests: int) -> Iterator[Shown]:
-    """A bar for each run: finished requests, the virtual time, and its speed."""
+def bars(names: Sequence[str], requests: int | None) -> Iterator[Shown]:
+    """A bar for each run: finished requests, the virtual time, and its speed.
+
+    `requests`: how many there will be; None if nothing says so.
+    """
     console = Console(stderr=True)
     with Bars(
         TextColumn("{task.description}"),

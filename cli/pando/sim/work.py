@@ -20,7 +20,6 @@ from pando_sim.policies import POLICIES
 from pando_sim.report import Digest, digest, write_requests, write_samples
 from pando_sim.scaling import SCALERS
 from pando_sim.settings import NO_SCALING
-from pando_sim.traces import shaped
 
 logger = logging.getLogger("pando.sim")
 
@@ -75,7 +74,7 @@ async def run(task: Task, progress: Callable[[int, float], None] | None = None) 
     spec = task.spec
     ran = await simulate(
         spec,
-        shaped(task.trace, task.shape),
+        task.requests,
         cost=load(spec.worker.cost_model),
         policy=POLICIES[spec.policy].factory(spec),
         scaler=SCALERS[spec.scaling].make(spec, task.pool) if spec.scaling != NO_SCALING else None,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # its HTTP client is imported once the parts start
     from pando.up.router_client import ReplicaRow, RouterClient
 
 REFRESH_S = 0.5
+BAR_WIDTH = 10
 STATE_STYLES = {"ready": "green", "starting": "yellow", "draining": "yellow"}
 
 
@@ -64,6 +65,15 @@ def welcome(url: str, model: str, seconds: dict[str, float], *, chats: bool, wit
     )
 
 
+def _state(row: "ReplicaRow") -> str:
+    """With a bar while it starts, where it is known how far it has come."""
+    if row.state != "starting" or not row.stage:
+        return row.state
+    full = round(BAR_WIDTH * row.stage_done)
+    bar = f" {'━' * full}{'─' * (BAR_WIDTH - full)} {row.stage_done:.0%}" if row.stage_done else ""
+    return f"{row.state}: {row.stage}{bar}"
+
+
 async def show_table(router: "RouterClient", console: Console) -> None:
     """Keep a table of the replicas at the bottom of the terminal until cancelled; log lines pass
     above it."""
@@ -89,7 +99,7 @@ def table(replicas: "Sequence[ReplicaRow]", note: str) -> Table:
     for row in replicas:
         result.add_row(
             row.replica,
-            Text(row.state, STATE_STYLES.get(row.state, "red")),
+            Text(_state(row), STATE_STYLES.get(row.state, "red")),
             str(row.running),
             str(row.waiting),
             f"{row.pinned_tokens:,}",

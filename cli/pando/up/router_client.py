@@ -14,6 +14,8 @@ class ReplicaRow(msgspec.Struct, frozen=True):
     model: str
     endpoints: tuple[str, ...]
     state: str
+    stage: str  # what a starting one does; empty: unknown
+    stage_done: float  # its share; 0: unknown
     running: int
     waiting: int
     capacity_tokens: int

@@ -8,8 +8,10 @@ the end the signals are set to "ignored", which lasts longer than Python.
 
 import asyncio
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 
 END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -55,7 +57,16 @@ def end_signals() -> Iterator[EndSignals]:
     try:
         yield signals
     finally:
-        # Blocked first, since Python reports a signal that arrives while its handler changes.
+        # Blocked first, since Python reports a signal that arrives while its handler changes. It
+        # may still arrive in another thread.
         signal.pthread_sigmask(signal.SIG_BLOCK, END_SIGNALS)
+        sys.unraisablehook = partial(_report_others, sys.unraisablehook)
         for number in END_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
+
+
+def _report_others(
+    report: Callable[["sys.UnraisableHookArgs"], object], unraisable: "sys.UnraisableHookArgs"
+) -> None:
+    if "ignored due to race condition" not in str(unraisable.exc_value):
+        report(unraisable)

@@ -8,9 +8,10 @@ and empty fields, ids and states of items, annotations, and marks for another en
 
 Read in this order:
     marks.py      the bytes that precede content, and what cannot be compared
-    plain.py      prompts without roles: texts, token ids, pairs
-    parts.py      what the bodies share: tools and contents
     images.py     parts that are images
+    sound.py      files of sound
+    plain.py      prompts without roles: texts, token ids, pairs; images beside them
+    parts.py      what the bodies share: tools and contents
     chat.py       chats, in OpenAI's form
     messages.py   Anthropic's messages
     responses.py  OpenAI's responses
@@ -20,8 +21,9 @@ from pando_fleet.canonical.chat import chat_bytes
 from pando_fleet.canonical.marks import PrefixError
 from pando_fleet.canonical.messages import messages_bytes
 from pando_fleet.canonical.parts import tools_bytes
-from pando_fleet.canonical.plain import completion_bytes, pair_bytes
+from pando_fleet.canonical.plain import completion_bytes, pair_bytes, seen_bytes
 from pando_fleet.canonical.responses import responses_bytes
+from pando_fleet.canonical.sound import sound_bytes
 
 __all__ = [
     "PrefixError",
@@ -30,5 +32,7 @@ __all__ = [
     "messages_bytes",
     "pair_bytes",
     "responses_bytes",
+    "seen_bytes",
+    "sound_bytes",
     "tools_bytes",
 ]

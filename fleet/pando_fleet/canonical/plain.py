@@ -2,7 +2,9 @@
 
 import struct
 
+from pando_fleet.canonical.images import add_image
 from pando_fleet.canonical.marks import PAIRED, TOKEN_IDS, PrefixError, json_bytes, json_type
+from pando_fleet.images.in_prefix import PrefixImage
 
 
 def completion_bytes(prompt: object) -> bytes:
@@ -21,6 +23,19 @@ def completion_bytes(prompt: object) -> bytes:
         return TOKEN_IDS + struct.pack(f"<{len(prompt)}I", *prompt)
     except struct.error:
         raise PrefixError("prompt must hold only token ids, integers from 0 to 2**32 - 1") from None
+
+
+def seen_bytes(urls: object, images: list[PrefixImage]) -> bytes:
+    """Canonical bytes of the images that a prompt has beside it; they come before its own.
+
+    Args:
+        urls: one, or a list of them; what is no URL counts as it is
+        images: gets what is known of them
+    """
+    out: list[bytes] = []
+    for url in urls if isinstance(urls, list) else [urls]:
+        add_image(out, images, {"type": "image_url", "image_url": url})
+    return b"".join(out)
 
 
 def pair_bytes(first: object, second: object) -> bytes:

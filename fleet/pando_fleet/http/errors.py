@@ -58,3 +58,18 @@ def unavailable(message: str, code: str, *, retry_after: int = 1) -> ApiError:
         code=code,
         headers={"retry-after": str(retry_after)},
     )
+
+
+class ClientDisconnectedError(Exception):
+    """The client disconnected before its answer was complete."""
+
+
+def error_answer(
+    error: ApiError, request_id: str | None = None
+) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+    """Status, headers without `content-length`, and body."""
+    headers = [(b"content-type", b"application/json")]
+    if request_id is not None:
+        headers.append((b"x-request-id", request_id.encode()))
+    headers += [(name.encode(), value.encode()) for name, value in error.headers.items()]
+    return error.status, headers, error.body

@@ -56,6 +56,14 @@ def film_of(read: Read) -> Film | None:
     return found if found.frames > 0 else found._replace(frames=_frames(found.seconds, _RATE))
 
 
+def seconds_of(read: Read) -> float:
+    """The length of a file in one of these containers, whatever it holds; 0 if its header does not
+    say it."""
+    if read(4, 8) == b"ftyp":
+        return _Mp4(read).seconds()
+    return _Matroska(read).seconds()
+
+
 def _frames(seconds: float, rate: float) -> int:
     return max(1, round(min(seconds, MAX_SECONDS) * rate))
 
@@ -84,9 +92,15 @@ class _Boxes:
 
 
 class _Mp4(_Boxes):
+    def seconds(self) -> float:
+        movie = self._movie()
+        if movie is None:
+            return 0.0
+        head = next(self._at(movie, b"mvhd"), None)
+        return (self._seconds(head) if head else 0.0) or self._of_fragments(movie)
+
     def film(self) -> Film | None:
-        whole = _Box(b"", 0, 1 << 62)
-        movie = next((box for box in self._inside(whole) if box.kind == b"moov"), None)
+        movie = self._movie()
         if movie is None:
             return None
         seconds = 0.0
@@ -102,6 +116,10 @@ class _Mp4(_Boxes):
                 seconds = self._of_fragments(movie)
                 return found._replace(seconds=seconds)
         return None
+
+    def _movie(self) -> _Box | None:
+        whole = _Box(b"", 0, 1 << 62)
+        return next(self._at(whole, b"moov"), None)
 
     def _head(self, place: int, end: int) -> _Box | None:
         head = self._read(place, place + 16)
@@ -170,10 +188,15 @@ _WIDTH, _HEIGHT = 0xB0, 0xBA
 
 
 class _Matroska(_Boxes):
+    def seconds(self) -> float:
+        segment = self._segment()
+        for box in self._inside(segment) if segment else ():
+            if box.kind == _INFO:
+                return self._length(box)
+        return 0.0
+
     def film(self) -> Film | None:
-        segment = next(
-            (box for box in self._inside(_Box(0, 0, 1 << 62)) if box.kind == _SEGMENT), None
-        )
+        segment = self._segment()
         seconds, found = 0.0, None
         for box in self._inside(segment) if segment else ():
             if box.kind == _INFO:
@@ -187,6 +210,10 @@ class _Matroska(_Boxes):
                 size, rate = found
                 return Film(size, seconds, _frames(seconds, rate))
         return None
+
+    def _segment(self) -> _Box | None:
+        whole = _Box(0, 0, 1 << 62)
+        return next((box for box in self._inside(whole) if box.kind == _SEGMENT), None)
 
     def _head(self, place: int, end: int) -> _Box | None:
         head = self._read(place, place + 12)

@@ -27,7 +27,7 @@ ROOM = b"\xc0"
 
 
 class PrefixImage(NamedTuple):
-    """An image, or a video."""
+    """An image, a video or a sound."""
 
     end: int  # the place after its digest, in the canonical bytes
     size: Size | None  # None if unknown
@@ -35,6 +35,7 @@ class PrefixImage(NamedTuple):
     tokens: int = 0  # estimated; 0 before `counted`
     pieces: int = 0  # that make the bytes up to `end`: the next image's end is counted from there
     film: Film | None = None  # of a video
+    seconds: float | None = None  # of a sound
 
 
 def counted(images: Sequence[PrefixImage], rule: ImageRule) -> tuple[PrefixImage, ...]:
@@ -48,6 +49,8 @@ def counted(images: Sequence[PrefixImage], rule: ImageRule) -> tuple[PrefixImage
 
 
 def _tokens(image: PrefixImage, rule: ImageRule) -> int:
+    if image.seconds is not None:
+        return rule.sounds.tokens_of(image.seconds) if rule.sounds else 0
     if image.film is not None:
         return rule.films.tokens_of(image.film) if rule.films else 0
     return rule.tokens_of(image.size, is_low=image.is_low)

@@ -9,10 +9,13 @@ it to the sizes in images' headers. The kinds are those of transformers' process
             each row: Pixtral, Mistral Small 3
     tiles   cut into up to a number of tiles in the grid that fits its shape best, with a view of
             the whole: InternVL
+    crops   cut into crops along its longer side, if that is long enough, with a view of the whole
+            and text in front of these: Gemma 3 with pan and scan
     split   scaled to a longest edge, and cut into tiles with marks between them, with a view of the
             whole: Idefics3
     canvas  laid upon the best of some canvases of tiles, without the empty margins, with a token at
             the end of each row and a view of the whole: LLaVA-NeXT, LLaVA-OneVision
+    none    a model that sees no images, but hears
 """
 
 import math
@@ -25,6 +28,7 @@ from msgspec import Meta
 
 from pando_fleet.images.film_rule import FilmRule
 from pando_fleet.images.size import Size
+from pando_fleet.images.sound_rule import SoundRule
 
 Count = Annotated[int, Meta(ge=0, le=2**31)]
 Tiles = Annotated[int, Meta(ge=0, le=4096)]
@@ -41,17 +45,24 @@ class ImageRule:
     """
     Attributes:
         kind: one of `KINDS`; a newer worker may report another one, which gives no tokens
-        tokens: of any image (fixed), or of each tile (tiles, split, canvas)
+        tokens: of any image (fixed), or of each tile (tiles, crops, split, canvas)
         around: tokens beside these, such as those that begin and end an image
         cell: the width and height in pixels that become one token (grid, rows)
-        tile: the width and height of a tile in pixels (tiles, split, canvas)
+        tile: the width and height of a tile in pixels (tiles, split, canvas); of crops the least
+        tile_marks: tokens that begin and end each tile but the whole (crops)
+        tiles_text: tokens of text if there are tiles (crops)
         min_pixels, max_pixels: bounds of the area after scaling (grid)
         low_pixels: upper bound of the area if the client wants little `detail` (grid); 0: the same
         longest_edge: in pixels, after scaling (rows, split)
-        min_tiles, max_tiles: bounds of their number (tiles); of canvas only the upper one, in
-            whose area a larger image is scaled down; 0: any number
+        min_tiles, max_tiles: bounds of their number (tiles); of crops only the upper one, the view
+            of the whole included; of canvas only the upper one, in whose area a larger image is
+            scaled down; 0: any number
+        low_tiles: upper bound of their number if the client wants little `detail` (tiles, crops,
+            split); 0: the same
+        min_shape: the longer side by the shorter one, from which on there are tiles (crops)
         canvases: heights and widths in pixels (canvas)
         films: of the model's videos; None if it sees none
+        sounds: of the files that it hears; None if it hears none
     """
 
     kind: str
@@ -59,14 +70,19 @@ class ImageRule:
     around: Count = 0
     cell: Count = 0
     tile: Count = 0
+    tile_marks: Count = 0
+    tiles_text: Count = 0
     min_pixels: Count = 0
     max_pixels: Count = 0
     low_pixels: Count = 0
     longest_edge: Count = 0
     min_tiles: Tiles = 0
     max_tiles: Tiles = 0
+    low_tiles: Tiles = 0
+    min_shape: float = 0.0
     canvases: tuple[tuple[Count, Count], ...] = ()
     films: FilmRule | None = None
+    sounds: SoundRule | None = None
 
     def tokens_of(self, size: Size | None, *, is_low: bool = False) -> int:
         """Estimated tokens of an image of this size, and with `detail` low; 0 if this version does
@@ -74,14 +90,18 @@ class ImageRule:
         count = KINDS.get(self.kind)
         if count is None:
             return 0
-        rule = self
-        if is_low and 0 < self.low_pixels < self.max_pixels:
-            fewest = min(self.min_pixels, self.low_pixels)
-            rule = replace(self, max_pixels=self.low_pixels, min_pixels=fewest)
+        rule = self._low() if is_low else self
         try:
             return min(MAX_TOKENS, self.around + count(rule, size or UNKNOWN_SIZE))
         except (ZeroDivisionError, ValueError):  # a rule that lacks one of its fields
             return 0
+
+    def _low(self) -> "ImageRule":
+        """For images with little `detail`."""
+        if 0 < self.low_pixels < self.max_pixels:
+            fewest = min(self.min_pixels, self.low_pixels)
+            return replace(self, max_pixels=self.low_pixels, min_pixels=fewest)
+        return replace(self, max_tiles=self.low_tiles) if self.low_tiles else self
 
 
 def _fixed(rule: ImageRule, size: Size) -> int:
@@ -133,6 +153,19 @@ def _grids(fewest: int, most: int) -> list[tuple[int, int]]:
     ]
     enough = [grid for grid in every if grid[0] * grid[1] >= fewest]
     return sorted(enough, key=lambda grid: grid[0] * grid[1])
+
+
+def _crops(rule: ImageRule, size: Size) -> int:
+    """As `pan_and_scan` of transformers' Gemma3ImageProcessor."""
+    longer, shorter = max(size), min(size)
+    shape = longer / shorter
+    most = rule.max_tiles - 1
+    if most < 1 or shape < rule.min_shape:
+        return rule.tokens
+    crops = min(most, max(2, min(longer // rule.tile, math.floor(shape + 0.5))))
+    if min(math.ceil(longer / crops), shorter) < rule.tile:
+        return rule.tokens
+    return rule.tokens + rule.tiles_text + crops * (rule.tokens + rule.tile_marks)
 
 
 def _split(rule: ImageRule, size: Size) -> int:
@@ -189,6 +222,7 @@ KINDS: dict[str, Callable[[ImageRule, Size], int]] = {
     "grid": _grid,
     "rows": _rows,
     "tiles": _tiles,
+    "crops": _crops,
     "split": _split,
     "canvas": _canvas,
 }

@@ -26,8 +26,9 @@ redis.call('HSET', beats, replica, heartbeat)
 if slots ~= '' then
   redis.call('PERSIST', adapters)
   redis.call('HSET', adapters, replica, slots)
+  write_places(adapters, replica, held)
 else
-  redis.call('HDEL', adapters, replica)
+  forget_adapters(adapters, replica)
 end
 if is_ready and withheld(marks, replica, now) == '' then
   oldest_touch_ms = oldest_touch(tree)

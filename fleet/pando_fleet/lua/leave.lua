@@ -4,6 +4,6 @@ if is_json and type(beat) == 'table' and beat.incarnation == incarnation then
   redis.call('ZREM', replicas, replica)
   redis.call('HDEL', beats, replica)
   redis.call('HDEL', terms, replica)
-  redis.call('HDEL', adapters, replica)
+  forget_adapters(adapters, replica)
 end
 redis.call('UNLINK', tree)

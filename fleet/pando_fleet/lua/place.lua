@@ -14,8 +14,8 @@ local $names(Place) = $arguments(Place)
 if not $words(Mode)[mode] then
   return redis.error_reply('unknown mode of placement: ' .. mode)
 end
-local explain = mode == $Mode.EXPLAIN
-if not explain then
+local explain = mode ~= $Mode.PLACE
+if mode ~= $Mode.EXPLAIN then
   redis.call('PERSIST', replicas) -- so that leases can be written with full memory: memory_ops.lua
 end
 local book = open_book(leases, parts, loads)
@@ -23,8 +23,8 @@ end_expired_leases(book, now)
 local ready = read_fleet(book, replicas, terms, tree_prefix, now)
 
 local there = 0 -- requests at ready replicas, plus one per replica
-local slots = nil -- of the replicas with adapters, once a prompt needs one
-local delays = nil -- seconds that this prompt's adapter costs, by replica, if it needs one
+local slots, usual = nil, nil -- of the ready replicas, once a prompt needs an adapter
+local delays = nil -- seconds that this prompt's adapter costs at each, if it needs one
 local pool_token = 0 -- seconds that others lose per token of work, while all replicas are busy
 
 -- Computes the parts of the cost that depend on `r` only, once for all prompts.
@@ -75,25 +75,25 @@ local function weigh_adapters(ask)
   if not delays then
     return
   end
-  slots = slots or read_all_slots(ready, adapters)
-  for _, r in ipairs(ready) do
-    local load_s, wait_s, evict_s = adapter_delays(slots[r.name], ask.adapter)
-    delays[r] = load_s + wait_s + evict_s
+  if not slots then
+    slots, usual = read_slots(ready, adapters)
+  end
+  local places = read_fields(ready, ask.adapter, adapters)
+  for i = 1, #ready do
+    local load_s, wait_s, evict_s = adapter_delays(slots[i], usual, places[i])
+    delays[i] = load_s + wait_s + evict_s
   end
 end
 
 -- The delay in seconds that placing the prompt on `r`, which holds `chunks` of it, causes to all
 -- requests; README.md explains each term. Returns the cost and its parts.
-local function cost_of(r, ask, chunks)
+local function cost_of(r, ask, chunks, delay)
   local matched = floor(chunks * $CHUNK_BYTES / r.bytes_per_token)
   -- The last prompt token is always computed, because its logits give the first output token.
   local uncached = ask.prompt - min(ask.prompt - 1, matched)
   local work, short = work_of(r, ask.prompt, uncached), r.over + uncached + ask.output
   local who = 1 + r.load.waiting + coming_to(r)
-  local cost, kv_wait, evict = r.wait + work * (who / r.prefill + pool_token), 0, 0
-  if delays then
-    cost = cost + delays[r]
-  end
+  local cost, kv_wait, evict = r.wait + work * (who / r.prefill + pool_token) + delay, 0, 0
   if short > -r.cached then
     kv_wait, evict = max(0, short) / r.release, (min(short, 0) + r.cached) * r.leaf
     cost = cost + kv_wait + evict
@@ -107,14 +107,14 @@ end
 
 -- The fewest chunks with which `r` beats `best`, or `enough` if it needs at least that many. Binary
 -- search, because cost_of never rises with the chunks held.
-local function chunks_to_beat(r, ask, best, enough)
-  if not is_better(r, cost_of(r, ask, enough - 1), best) then
+local function chunks_to_beat(r, ask, best, enough, delay)
+  if not is_better(r, cost_of(r, ask, enough - 1, delay), best) then
     return enough
   end
   local worse, better = -1, enough - 1
   while better - worse > 1 do
     local middle = floor((worse + better) / 2)
-    if is_better(r, cost_of(r, ask, middle), best) then
+    if is_better(r, cost_of(r, ask, middle, delay), best) then
       better = middle
     else
       worse = middle
@@ -174,10 +174,11 @@ local function choose(ask, all)
   local best, most, found, full, is_full = nil, nil, {}, {}, false
   weigh_adapters(ask)
 
-  local function look(r, least, is_candidate_full)
+  local function look(at, least, is_candidate_full)
+    local r = ready[at]
     local chunks = chunks_held(r, ask.path, least, most and most.chunks)
     if chunks then
-      local candidate = { replica = r, chunks = chunks, full = is_candidate_full, cost = 0 }
+      local candidate = { replica = r, at = at, chunks = chunks, full = is_candidate_full, cost = 0 }
       if all then
         found[#found + 1] = candidate
       end
@@ -189,19 +190,20 @@ local function choose(ask, all)
   end
 
   for i = 1, #ready do
-    local r = ready[(ask.tie + i * stride) % #ready + 1]
+    local at = (ask.tie + i * stride) % #ready + 1
+    local r, delay = ready[at], delays and delays[at] or 0
     local allowed = ask.only == '' or ask.only == r.name
     if not ask.excluded[r.name] and (allowed or ask.every) then
       if has_most(r, ask) then
-        full[#full + 1], is_full = r, is_full or allowed
+        full[#full + 1], is_full = at, is_full or allowed
       else
         local least = 0
         if best and not all then
-          least = chunks_to_beat(r, ask, best, most.chunks + 1)
+          least = chunks_to_beat(r, ask, best, most.chunks + 1, delay)
         end
-        local candidate = look(r, least, false)
+        local candidate = look(at, least, false)
         if candidate and allowed then
-          candidate.cost = cost_of(r, ask, candidate.chunks)
+          candidate.cost = cost_of(r, ask, candidate.chunks, delay)
           if not best or is_better(r, candidate.cost, best) then
             best = candidate
           end
@@ -210,8 +212,8 @@ local function choose(ask, all)
     end
   end
   if best or explain then -- a waiting prompt asks repeatedly, and nobody reads its terms
-    for _, r in ipairs(full) do
-      look(r, all and 0 or most.chunks + 1, true)
+    for _, at in ipairs(full) do
+      look(at, all and 0 or most.chunks + 1, true)
     end
   end
   return best, most, found, is_full
@@ -220,8 +222,14 @@ end
 -- The candidate's terms; where `most` is given, with who holds the most, as the answer of a placement,
 -- and then also the work and the room that its lease reserves.
 local function packed(ask, candidate, most)
-  local r = candidate.replica
-  local cost_s, uncached, work, kv_wait_s, evict_s = cost_of(r, ask, candidate.chunks)
+  local r, adapter_load_s, adapter_wait_s, adapter_evict_s = candidate.replica, 0, 0, 0
+  if delays then
+    local place = redis.call('HGET', adapters, place_field(r.name, ask.adapter))
+    adapter_load_s, adapter_wait_s, adapter_evict_s =
+      adapter_delays(slots[candidate.at], usual, place)
+  end
+  local cost_s, uncached, work, kv_wait_s, evict_s =
+    cost_of(r, ask, candidate.chunks, adapter_load_s + adapter_wait_s + adapter_evict_s)
   local matched_chunks, matched_tokens = candidate.chunks, ask.prompt - uncached
   local backlog_tokens, outstanding, queue = r.load.work, r.load.requests, r.load.waiting
   local capacity_tokens, pinned_tokens = r.capacity, r.pinned
@@ -230,10 +238,6 @@ local function packed(ask, candidate, most)
     capacity_chunks = floor(capacity_tokens * r.bytes_per_token / $CHUNK_BYTES)
   end
   local wait_s, work_s, coming, pool_s = r.wait, work / r.prefill, coming_to(r), work * pool_token
-  local adapter_load_s, adapter_wait_s, adapter_evict_s = 0, 0, 0
-  if delays then
-    adapter_load_s, adapter_wait_s, adapter_evict_s = adapter_delays(slots[r.name], ask.adapter)
-  end
   local full, replica, url, incarnation = candidate.full, r.name, r.url, r.incarnation
   if not most then
     return $pack(CANDIDATE)
@@ -262,6 +266,7 @@ local function read_ask(i)
     path = path, prompt = prompt_tokens, output = output_tokens, lease = lease,
     lease_ms = lease_ms, tie = tie, most = max_outstanding, every = every, only = only,
     excluded = names, adapter = adapter,
+    bounds_sessions = bounds_sessions, may_wait = may_wait, session = session,
   }, first + excluded
 end
 
@@ -270,8 +275,17 @@ while i <= #ARGV do
   local ask
   ask, i = read_ask(i)
   local best, most, found, full = choose(ask, explain or ask.every)
-  if explain then
+  local held
+  if best and ask.bounds_sessions and mode ~= $Mode.EXPLAIN then
+    local shared = floor(most.chunks * $CHUNK_BYTES / most.replica.bytes_per_token)
+    held = hold_back(sessions, leases, ask, shared, ready, now, explain)
+  end
+  if mode == $Mode.EXPLAIN then
     answers = all_packed(ask, found)
+  elseif mode == $Mode.CROWD then
+    answers = { held }
+  elseif held then
+    answers[#answers + 1] = { $HELD_BACK, held }
   elseif best then
     local answer, work, room = packed(ask, best, most)
     if ask.every then
@@ -279,7 +293,7 @@ while i <= #ARGV do
     end
     answers[#answers + 1] = answer
     if delays then
-      expect_load(slots[best.replica.name], ask.adapter, adapters)
+      expect_load(best.replica.name, slots[best.at], ask.adapter, adapters)
     end
     local owner = owner_of(best.replica.incarnation, best.replica.name)
     if add_lease(book, ask.lease, owner, work, room, now, ask.lease_ms) then

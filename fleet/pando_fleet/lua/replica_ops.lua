@@ -9,7 +9,9 @@ local function forget_silent(replicas, beats, terms, adapters, now)
     redis.call('ZREM', replicas, unpack(lost))
     redis.call('HDEL', beats, unpack(lost))
     redis.call('HDEL', terms, unpack(lost))
-    redis.call('HDEL', adapters, unpack(lost))
+    for _, replica in ipairs(lost) do
+      forget_adapters(adapters, replica)
+    end
   end
 end
 

@@ -22,10 +22,20 @@ from pando_fleet.placement.settling import EVERY_S, Failed, Settling
 from pando_fleet.redis.client import FleetError
 from pando_fleet.redis.keys import PoolKeys
 from pando_fleet.redis.layout.calls import Cut, Place, Prefilled, Prompt, Release, Renew, Touch
-from pando_fleet.redis.layout.constants import FULL, KEY_BYTES, Mode
-from pando_fleet.redis.layout.rows import CANDIDATE, PART, PLACED, Candidate, Part, Placed
+from pando_fleet.redis.layout.constants import FULL, HELD_BACK, KEY_BYTES, Mode
+from pando_fleet.redis.layout.rows import (
+    CANDIDATE,
+    CROWDED,
+    PART,
+    PLACED,
+    Candidate,
+    Crowded,
+    Part,
+    Placed,
+)
 from pando_fleet.redis.scripts import Clock, time_arg
 from pando_fleet.redis.wire import Line, WireScript
+from pando_fleet.registry.adapter import short_key
 
 MAX_ASKS = 16
 """Prompts per call to Redis, which cannot answer others meanwhile."""
@@ -42,6 +52,14 @@ class PoolFull(NoReplica):
     """Each replica that this request may use holds `Ask.max_outstanding` requests already."""
 
 
+class PoolCrowded(NoReplica):
+    """The working set of the pool's sessions has no room for this request's session."""
+
+    def __init__(self, message: str, crowded: Crowded) -> None:
+        super().__init__(message, crowded)
+        self.crowded = crowded
+
+
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """What a request needs. `lease` is its id: asking again with the same id replaces the lease."""
 
@@ -54,6 +72,9 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     only: str | None = None  # the only replica allowed
     adapter: str = ""  # key of the LoRA adapter that it needs
     every: bool = False  # return all `candidates`, which takes Redis longer
+    bounds_sessions: bool = False  # count the sessions' working set
+    may_wait: bool = True  # and raise PoolCrowded if it has no room for this one's session
+    session: bytes = b""  # its name; empty: the prompt says which it is
     max_outstanding: int = 0  # most requests leased at one replica; 0: no limit
     tenant: str = ""  # owner of the keys, which must be salted so that no other tenant has them
     tenant_share: float = 1.0  # largest share of each replica's tree; 1: no limit
@@ -132,6 +153,7 @@ class Placer:
             leases=leases,
             parts=parts,
             loads=loads,
+            sessions=keys.sessions,
             tree_prefix=keys.tree_prefix,
         )
         self._clock = clock
@@ -169,6 +191,12 @@ class Placer:
         call = self._place(now=time_arg(self._clock), mode=Mode.EXPLAIN)
         candidates: list[bytes] = await self._decide(call, *astuple(_prompt(ask)), *ask.exclude)
         return _sorted(candidates)
+
+    async def crowd(self, ask: Ask) -> Crowded | None:
+        """What the ask's session would wait for, without placing; None if for nothing."""
+        call = self._place(now=time_arg(self._clock), mode=Mode.CROWD)
+        found: list[bytes] = await self._decide(call, *astuple(_prompt(ask)), *ask.exclude)
+        return CROWDED.unpack(found[0])[0] if found else None
 
     def prefilled(self, placement: Placement) -> None:
         """The first byte has arrived: ends the lease's prefill reservation. Idempotent."""
@@ -277,7 +305,8 @@ class Placer:
     def _settle_ask(
         self, ask: Ask, answer: "asyncio.Future[Placement]", found: bytes | list[bytes] | None
     ) -> None:
-        if found is None or found == FULL:
+        is_held_back = isinstance(found, list) and found[0] == HELD_BACK
+        if found is None or found == FULL or is_held_back:
             if not answer.done():
                 answer.set_exception(self._none(found))
             return
@@ -300,7 +329,14 @@ class Placer:
         if self._failed is not None:
             self._failed(reason, count)
 
-    def _none(self, found: object) -> NoReplica:
+    def _none(self, found: bytes | list[bytes] | None) -> NoReplica:
+        if isinstance(found, list):
+            crowded, _ = CROWDED.unpack(found[1])
+            return PoolCrowded(
+                f"the sessions of pool {self._pool!r} hold {crowded.working_set_tokens:,} of"
+                f" {crowded.capacity_tokens:,} tokens",
+                crowded,
+            )
         if found is None:
             return NoReplica(f"pool {self._pool!r} has no ready replica that this request may use")
         return PoolFull(f"every replica of pool {self._pool!r} has as many requests as it may")
@@ -341,8 +377,11 @@ def _prompt(ask: Ask) -> Prompt:
         tie=xxh3_64_intdigest(ask.lease.encode()) & 0xFFFF,
         max_outstanding=ask.max_outstanding,
         every=int(ask.every),
+        bounds_sessions=int(ask.bounds_sessions),
+        may_wait=int(ask.may_wait),
+        session=xxh3_64_hexdigest(f"{ask.tenant}/".encode() + ask.session) if ask.session else "",
         only=ask.only or "",
-        adapter=ask.adapter,
+        adapter=short_key(ask.adapter) if ask.adapter else "",
         excluded=len(ask.exclude),
     )
 

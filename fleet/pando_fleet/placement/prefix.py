@@ -18,6 +18,7 @@ from pando_fleet.canonical import (
     messages_bytes,
     pair_bytes,
     responses_bytes,
+    seen_bytes,
     tools_bytes,
 )
 from pando_fleet.redis.layout.constants import CHUNK_BYTES, KEY_BYTES, MAX_CHUNKS
@@ -34,6 +35,7 @@ __all__ = [
     "pair_bytes",
     "responses_bytes",
     "seed",
+    "seen_bytes",
     "tools_bytes",
 ]
 

@@ -2,6 +2,7 @@
 
 Read in this order:
     client.py       makes a client from a URL; defines every error
+    url_form.py     checks what a URL begins with
     url.py          checks a URL in settings
     connections.py  connections that abandon a server that is not a master
     refusals.py     what Redis's error replies mean

@@ -30,6 +30,7 @@ from pando_fleet.redis.connections import (
     UnixMaster,
 )
 from pando_fleet.redis.refusals import NEEDS_CLUSTER_URL, PASSING, REFUSED_WRITE, refusal_word
+from pando_fleet.redis.url_form import UNREADABLE, WRONG_SCHEME
 
 RedisClient = Redis | RedisCluster
 
@@ -135,13 +136,8 @@ def connect(url: str) -> RedisClient:
     except ValueError:
         # Neither chained nor quoted, because the parsers' messages may contain parts of the
         # password.
-        raise FleetError(
-            "the Redis URL cannot be parsed; percent-encode a password's special characters"
-        ) from None
-    raise FleetError(
-        f"a Redis URL must start with redis, rediss, unix, redis+sentinel or redis+cluster, "
-        f"not {parts.scheme!r}"
-    )
+        raise FleetError(UNREADABLE) from None
+    raise FleetError(WRONG_SCHEME)
 
 
 def _settings() -> dict[str, Any]:

@@ -56,6 +56,10 @@ class PoolKeys:
         return self._name("leases"), self._name("parts"), self._name("loads")
 
     @property
+    def sessions(self) -> str:
+        return self._name("sessions")
+
+    @property
     def routers(self) -> str:
         return self._name("routers")
 

@@ -1,5 +1,6 @@
 """A LoRA adapter as a replica reports it."""
 
+from base64 import urlsafe_b64encode
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -41,6 +42,13 @@ class Adapter:
     def key(self) -> str:
         """By what placement knows it: its identity, else a hash of its name."""
         return self.identity or _key_of(self.name)
+
+
+@lru_cache(maxsize=4096)
+def short_key(key: str) -> str:
+    """The first 9 bytes of an `Adapter.key`, as text for fields in Redis, which has one for each
+    adapter of each replica."""
+    return urlsafe_b64encode(bytes.fromhex(key)[:9]).decode()
 
 
 @lru_cache(maxsize=4096)

@@ -21,10 +21,11 @@ from pando_fleet.redis.client import TIMEOUT_S, FleetError, FleetUnavailable, Re
 from pando_fleet.redis.keys import POOLS, POOLS_COPIES, PoolKeys, pool_name
 from pando_fleet.redis.layout import calls
 from pando_fleet.redis.layout.calls import Call
+from pando_fleet.redis.layout.constants import Held
 from pando_fleet.redis.layout.rows import ADAPTERS, AdapterTerms, Terms
 from pando_fleet.redis.scripts import Clock, Script, time_arg
 from pando_fleet.redis.wire import Wire, WireScript
-from pando_fleet.registry.adapter import AdapterPlace
+from pando_fleet.registry.adapter import AdapterPlace, short_key
 from pando_fleet.registry.replica import Heartbeat, Replica, ReplicaState
 
 ANNOUNCE_MS = 2_000
@@ -38,6 +39,11 @@ Result = TypeVar("Result")
 
 _encode_json = msgspec.json.Encoder().encode
 _HEARTBEAT = msgspec.json.Decoder(Heartbeat)  # ignores fields that a newer worker added
+_HELD = {
+    AdapterPlace.DEVICE: Held.DEVICE,
+    AdapterPlace.WAITING: Held.WAITING,
+    AdapterPlace.HOST: Held.HOST,
+}
 _terms_of = attrgetter(*Terms._fields[:-1])
 
 
@@ -213,15 +219,13 @@ def beat_call(pool: str, heartbeat: Heartbeat, clock: Clock | None) -> tuple[cal
         heartbeat=encoded,
         is_ready=int(heartbeat.state is ReplicaState.READY),
         slots=_slots_of(heartbeat) if heartbeat.adapter_slots else b"",
+        held=_held_by(heartbeat) if heartbeat.adapter_slots else "",
     )
     return call, Terms._make((*_terms_of(heartbeat), 0.0))
 
 
 def _slots_of(beat: Heartbeat) -> bytes:
     """An ADAPTERS."""
-
-    def keys(place: AdapterPlace) -> str:
-        return "".join(f"{key} " for key in beat.adapter_keys(place))
 
     row = AdapterTerms(
         free_slots=beat.free_adapter_slots,
@@ -232,11 +236,14 @@ def _slots_of(beat: Heartbeat) -> bytes:
         read_s=beat.adapter_read_s,
         slot_wait_s=beat.adapter_slot_wait_s,
         incarnation=beat.incarnation,
-        device=keys(AdapterPlace.DEVICE),
-        waiting=keys(AdapterPlace.WAITING),
-        host=keys(AdapterPlace.HOST),
     )
     return ADAPTERS.pack_row(row)
+
+
+def _held_by(beat: Heartbeat) -> str:
+    """Each key once, as two names may share it, and sorted, so that Redis sees what changed."""
+    held = {each.key: _HELD[each.place] for each in beat.adapter_states if each.place in _HELD}
+    return "".join(f"{short_key(key)}{place}" for key, place in sorted(held.items()))
 
 
 def leave_call(pool: str, replica: str, incarnation: str) -> calls.Leave:

@@ -1,6 +1,6 @@
 """A replica as the fleet sees it: what a worker reports in each heartbeat."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
 
@@ -35,7 +35,11 @@ class Heartbeat:
     incarnation: Annotated[str, Meta(min_length=1, pattern=r"\A[^\0:]*\Z")]
     url: Annotated[str, Meta(pattern=r"\A[^\0]*\Z")]  # at which routers reach it
     model: str  # the name under which it is served
+    # What its admin endpoints want as API key. Empty: none, or they are not for the fleet.
+    admin_token: str = field(default="", repr=False)
     state: ReplicaState
+    stage: str = ""  # what a starting one does, such as "weights"; empty: unknown
+    stage_done: Annotated[float, Meta(ge=0, le=1)] = 0.0  # its share; 0: unknown
     # Paths of its API that it serves, such as "/v1/completions". Empty: unknown, so all are tried;
     # its 404 is the answer.
     endpoints: tuple[str, ...] = ()
@@ -69,9 +73,16 @@ class Heartbeat:
     image_rule: ImageRule | None = None  # None: it reads text only, or does not know its rule
     prompt_tokens_total: Count = 0
     cached_prompt_tokens_total: Count = 0
+    output_tokens_total: Count = 0
+    prompts_total: Count = 0  # those of the prompt tokens
+    computed_squares_total: Rate = 0.0  # squares of their uncached tokens, summed
+    decoded_tokens_total: Count = 0  # all output tokens but the first of each request
+    decode_seconds_total: Rate = 0.0  # the steps of each of those, in the engine
     hot_evicted_tokens_total: Count = 0  # cached tokens that were evicted and soon needed again
     inter_token_seconds_total: Rate = 0.0  # between two tokens of a request, of all requests
     inter_tokens_total: Count = 0  # the number of those gaps
+    source_hits_total: Count = 0  # requests whose source, such as a sound, was found encoded
+    source_misses_total: Count = 0  # whose source was encoded
 
     def serves(self, path: str) -> bool:
         return not self.endpoints or path in self.endpoints

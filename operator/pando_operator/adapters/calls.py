@@ -4,7 +4,7 @@ Repeating a call does no harm: a replica that has the weights already only says 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -32,6 +32,7 @@ class Load:
 
     target: CallTarget
     url: str
+    token: str = field(repr=False)  # that its admin endpoints want
     source: str
     pin: bool
 
@@ -42,6 +43,7 @@ class Unload:
 
     target: CallTarget
     url: str
+    token: str = field(repr=False)
 
 
 Call = Load | Unload

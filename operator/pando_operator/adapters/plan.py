@@ -96,7 +96,8 @@ def _unloads(names: Sequence[str], view: AdaptersView) -> Iterator[Unload]:
     for replica in view.replicas:
         for name in names:
             if view.may_have(name, replica) and replica.takes_calls:
-                call = Unload(CallTarget(replica.name, replica.incarnation, name), replica.url)
+                target = CallTarget(replica.name, replica.incarnation, name)
+                call = Unload(target, replica.url, replica.token)
                 if _is_due(call, view):
                     yield call
 
@@ -146,7 +147,7 @@ def _first(one: Progress) -> Iterator[Load]:
 def _load(one: Progress, replica: HostReplica) -> Load:
     adapter = one.adapter
     target = CallTarget(replica.name, replica.incarnation, adapter.name)
-    return Load(target, replica.url, adapter.source, adapter.pin)
+    return Load(target, replica.url, replica.token, adapter.source, adapter.pin)
 
 
 def _is_due(call: Call, view: AdaptersView) -> bool:

@@ -19,6 +19,7 @@ class HostReplica:
     name: str
     incarnation: str = ""  # "": no heartbeat yet
     url: str = ""
+    token: str = field(default="", repr=False)  # that its admin endpoints want; "": none
     answers: bool = True  # it sends heartbeats, has its model, and its engine runs
     slots: int = 8  # adapters in its device memory at once; 0: it takes none
     holds: Mapping[str, Held] = field(default_factory=dict)  # by the adapter's name

@@ -7,7 +7,7 @@ Read in this order:
     observing/      reads the cluster and Redis
     observation.py  what one reconcile saw, and the size that it wants
     loop_steps.py   small steps of a reconcile: decisions, start times, records
-    verdicts.py     the four conditions of a pool's status
+    verdicts.py     the conditions of a pool's status
     overruling.py   which other writer of the size is overruled
     acting/         carries out a plan
     reporting/      status, Events, metrics, rows in Redis

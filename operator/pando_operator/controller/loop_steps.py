@@ -6,13 +6,15 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from pando_operator.controller.memory import Memory
+from pando_operator.controller.memory import Memory, Shadow
 from pando_operator.controller.observing.reading import Reading
 from pando_operator.lifecycle.census import Census
+from pando_operator.lifecycle.moving import spare
 from pando_operator.lifecycle.pods import PodView
 from pando_operator.lifecycle.rollout import surplus
 from pando_operator.resource.policy import ScalingPolicy
-from pando_operator.resource.status import DECISIONS_KEPT, DecisionRecord
+from pando_operator.resource.pool import WorkerPool
+from pando_operator.resource.status import DECISIONS_KEPT, DecisionRecord, ShadowResult
 from pando_operator.scaling import (
     Decision,
     History,
@@ -24,15 +26,20 @@ from pando_operator.scaling import (
     with_start,
 )
 
+LONGEST_GAP_S = 60.0
+"""Longest gap between two reconciles that counts into a shadow policy's replica-hours."""
 
-def staying(pods: Sequence[PodView], replicas: int) -> int:
+
+def staying(pods: Sequence[PodView], replicas: int, desired: int | None = None) -> int:
     """How many of a Deployment's `replicas` will stay, whether or not they exist yet.
 
-    `replicas` may already exclude some of the draining pods, which Kubernetes will soon delete.
+    `replicas` may already exclude some of the draining pods, which Kubernetes will soon delete. It
+    may include a successor of the only one of the `desired` pods.
     """
     alive = [pod for pod in pods if pod.is_alive]
     draining = sum(pod.draining_since is not None for pod in alive)
-    return max(0, replicas - max(0, draining - surplus(alive, replicas)))
+    leave = max(0, draining - surplus(alive, replicas)) + spare(pods, replicas, desired)
+    return max(0, replicas - leave)
 
 
 def decided(
@@ -99,6 +106,32 @@ def follow_starts(memory: Memory, pods: Sequence[PodView], now: float) -> list[f
     for seconds in found:
         memory.starts = with_start(memory.starts, seconds)
     return found
+
+
+def follow_shadows(
+    pool: WorkerPool,
+    memory: Memory,
+    current: int,
+    counts: Census,
+    reading: Reading | None,
+    now: float,
+) -> None:
+    """Let each shadow policy decide, each with its own history."""
+    passed_s = min(max(0.0, now - (memory.observed_at or now)), LONGEST_GAP_S)
+    memory.observed_at = now
+    known, memory.shadows = memory.shadows, {}
+    for policy in pool.spec.scaling.shadow_policies:
+        shadow = known.get(policy.name)
+        history, before = (shadow.history, shadow.result) if shadow else (History(), None)
+        decision = decided(policy, history, current, counts, reading, memory.starts, now)
+        result = ShadowResult(
+            name=policy.name,
+            desired=decision.desired,
+            reason=decision.reason,
+            replica_hours=before.replica_hours + before.desired * passed_s / 3600 if before else 0,
+            since=before.since if before else moment(now),
+        )
+        memory.shadows[policy.name] = Shadow(decision.history, result)
 
 
 def recorded(

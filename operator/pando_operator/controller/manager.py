@@ -61,7 +61,10 @@ class Manager:
             for name, owner in (await shared.expected.owners()).items():
                 namespace, _, pool = owner.partition("/")
                 key = Key(namespace, pool)
-                if pool and shared.caches.covers(namespace) and shared.caches.pool(key) is None:
+                is_gone = shared.caches.pool(key) is None
+                # Before names had namespaces, that of another one was in Redis without.
+                is_old = name != shared.settings.name_in_fleet(namespace, pool)
+                if pool and shared.caches.covers(namespace) and (is_gone or is_old):
                     await shared.expected.remove(name)
                     await shared.past.remove(name)
                     log.info("pool is gone", extra={"pool": str(key)})

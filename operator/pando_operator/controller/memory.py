@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pando_operator.adapters.progress import Known
-from pando_operator.kube.resources import Object, version_of
+from pando_operator.kube.resources import Key, Object, version_of
 from pando_operator.resource.pool import WorkerPool
 from pando_operator.resource.status import DecisionRecord, ShadowResult, WorkerPoolStatus
 from pando_operator.scaling import History, from_status
@@ -32,6 +32,7 @@ class Memory:
     desired: int | None = None  # as last reported
     replicas: int | None = None  # the Deployment's, as this operator left it
     size_kept: tuple[str, int] | None = None  # pool version and the `spec.replicas` written over it
+    waits_for: Key | None = None  # the pool that replaces its pods before this one may
     overruled: str = ""  # what somebody else wrote to the size, as last reported
     starting: set[str] = field(default_factory=set)  # uids of pods that do not serve yet
     troubled: set[str] = field(default_factory=set)  # uids of pods whose start was held up

@@ -11,7 +11,7 @@ from pando_operator.lifecycle.pods import PodView
 from pando_operator.resource.adapters import AdapterStatus
 from pando_operator.resource.pool import WorkerPool
 from pando_operator.resource.scaling import Mode
-from pando_operator.scaling import Decision
+from pando_operator.scaling import Decision, Grant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +25,7 @@ class Observation:
     decision: Decision  # by the load, even in a mode that ignores it
     desired: int
     reason: str
+    gpus: Grant  # what the GPUs of its kind allow
     degraded: Verdict
     adapters: tuple[AdapterStatus, ...]
     refusal: KubeError | None  # why the pool's objects could not be updated

@@ -4,10 +4,9 @@ An HorizontalPodAutoscaler on the Deployment, or a person with `kubectl scale`, 
 next reconcile. Without a word they would see their number vanish.
 """
 
-from pando_operator.controller.acting.execute import MANAGER, SCALER
 from pando_operator.controller.acting.owned_objects import replicas_of
 from pando_operator.controller.memory import Memory
-from pando_operator.kube.resources import Object
+from pando_operator.kube.resources import MANAGER, SCALER, Object
 from pando_operator.resource.pool import WorkerPool
 from pando_operator.resource.scaling import Mode
 

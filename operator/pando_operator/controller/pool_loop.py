@@ -19,13 +19,14 @@ from pando_operator.controller.acting.owned_objects import REFUSALS, OwnedObject
 from pando_operator.controller.loop_steps import (
     decided,
     follow_replaced,
+    follow_shadows,
     follow_starts,
-    moment,
     recorded,
     staying,
 )
-from pando_operator.controller.memory import Memory, Shadow
+from pando_operator.controller.memory import Memory
 from pando_operator.controller.observation import Observation
+from pando_operator.controller.observing.gpu_shares import HeldGpus
 from pando_operator.controller.observing.pod_troubles import keeps_from_starting
 from pando_operator.controller.observing.reading import Reader, Reading
 from pando_operator.controller.observing.sightings import Sightings
@@ -37,21 +38,18 @@ from pando_operator.kube.backoff import Backoff
 from pando_operator.kube.errors import KubeError
 from pando_operator.kube.resources import Key, Object
 from pando_operator.kube.watched import STALE_S
-from pando_operator.lifecycle.census import Census, census, silent
+from pando_operator.lifecycle.census import census, silent
 from pando_operator.lifecycle.choice import is_open
+from pando_operator.lifecycle.moving import size_to_plan
 from pando_operator.lifecycle.plan import plan
-from pando_operator.lifecycle.pods import PodView, pod_view
-from pando_operator.resource.parse import InvalidPool, parse
+from pando_operator.lifecycle.pods import PodView, marks_of, pod_view
+from pando_operator.resource.parse import InvalidPool, stored
 from pando_operator.resource.pool import WorkerPool
 from pando_operator.resource.scaling import Drain, Mode, Scaling, Warm
-from pando_operator.resource.status import ShadowResult
-from pando_operator.scaling import History, late_after_s, learned_start_s
+from pando_operator.scaling import late_after_s, learned_start_s
 
 GATHER_S = 0.1
 """Wait after a change, so that changes close together cause one reconcile."""
-
-LONGEST_GAP_S = 60.0
-"""Longest gap between two reconciles that counts into a shadow policy's replica-hours."""
 
 UNKNOWN = Scaling(drain=Drain(hand_off_tokens=0), warm=Warm(tokens=0))
 """For a pool whose spec was never valid: its requests still get time to finish."""
@@ -66,12 +64,14 @@ class PoolLoop:
     def __init__(self, shared: Shared, key: Key) -> None:
         self.key = key
         self._shared = shared
-        marks, loads = Marks(shared.redis, key.name), Loads(shared.redis, key.name)
-        worths = Worths(shared.redis, key.name)
-        self._reader = Reader(shared.registry, shared.queues, marks, loads, worths, key.name)
+        name = shared.settings.name_in_fleet(key.namespace, key.name)
+        marks, loads = Marks(shared.redis, name), Loads(shared.redis, name)
+        worths = Worths(shared.redis, name)
+        self._reader = Reader(shared.registry, shared.queues, marks, loads, worths, name)
         self._executor = Executor(shared.kube, shared.caches, marks, key, self._did)
+        kube, caches, turns = shared.kube, shared.caches, shared.turns
         self._owned = OwnedObjects(
-            shared.kube, shared.caches, self._executor, shared.settings, key, shared.server_minor
+            kube, caches, turns, self._executor, shared.settings, key, shared.server_minor
         )
         self._reporter = Reporter(shared, key)
         self._adapters = AdapterKeeper(shared.workers, shared.metrics, key, shared.clock, self.wake)
@@ -79,6 +79,7 @@ class PoolLoop:
         self._scaling = UNKNOWN  # the last valid one
         self._parsed: tuple[Object, WorkerPool] | None = None
         self._uid = ""
+        self._newer: tuple[str, ...] = ()  # fields that only a newer operator knows
         self._sightings = Sightings(shared.clock)
         self._woken = asyncio.Event()
         self._failed = ""  # the failure logged last
@@ -90,6 +91,7 @@ class PoolLoop:
         try:
             await self._run()
         finally:
+            self._shared.gpus.forget(self.key)
             await self._adapters.close()
 
     async def _run(self) -> None:
@@ -114,6 +116,7 @@ class PoolLoop:
                 # A defect must end neither this pool's loop nor the loops of other pools.
                 outcome, pause_s = "error", backoff.next()
                 log.exception("reconcile failed", extra={"pool": str(self.key)})
+            self._shared.gpus.seen(self.key)
             self._measure(outcome, self._shared.clock() - started)
             await self._pause(pause_s, may_wake=outcome == "ok")
 
@@ -140,10 +143,6 @@ class PoolLoop:
             raise KubeError(f"the API server has been silent for {silent_s:.0f} s")
         if item["metadata"].get("deletionTimestamp"):
             return self._shared.settings.period  # Kubernetes deletes the objects that it owns
-        if (namesake := caches.namesake(self.key)) is not None:
-            message = f"the pool {namesake} already uses this name in Redis: rename one of the two"
-            await self._reporter.refuse(item, trouble("NameTaken", message), self._memory, now)
-            return self._shared.settings.period
         try:
             pool = self._parse(item)
         except InvalidPool as error:
@@ -193,7 +192,7 @@ class PoolLoop:
         await self._executor.execute(actions)
         memory.replicas = replicas_of(self._shared.caches.deployment(self.key))
         decided = await self._remember(seen, memory)
-        await self._reporter.acted(item, actions)
+        await self._reporter.acted(item, actions, moves=target > seen.desired)
         started = follow_starts(memory, seen.pods, now)
         await self._report_to_routers(seen, memory, decided=decided)
         await self._reporter.status(seen, memory)
@@ -219,16 +218,16 @@ class PoolLoop:
     def _pods(self, reading: Reading | None, now: float) -> list[PodView]:
         requests = reading.requests if reading else {}
         stalled = reading.stalled if reading else frozenset()
-        deployment = self._shared.caches.deployment(self.key) or {}
-        template = deployment.get("spec", {}).get("template")
+        marks = marks_of(self._shared.caches.deployment(self.key))
         views = [
             pod_view(
                 pod,
                 requests.get(name),
-                template,
+                marks,
                 heard=name in reading.heard if reading else None,
                 stalled=name in stalled,
                 troubled=keeps_from_starting(pod),
+                cordoned=self._shared.caches.is_cordoned(pod),
             )
             for pod in self._shared.caches.pods(self.key)
             for name in (pod["metadata"]["name"],)
@@ -244,18 +243,21 @@ class PoolLoop:
         counts = census(pods, now, late_after_s(learned_start_s(memory.starts)))
         deployment = self._shared.caches.deployment(self.key)
         # A deleted Deployment is recreated with the decided size.
-        current = staying(pods, replicas_of(deployment)) if deployment else memory.desired or 0
+        size = memory.desired or 0
+        current = staying(pods, replicas_of(deployment), size) if deployment else size
         scaling = pool.spec.scaling
         if scaling.mode is Mode.AUTO:
             follow_replaced(memory, current, replicas_of(deployment), now)
         decision = decided(scaling, memory.history, current, counts, reading, memory.starts, now)
         memory.history = decision.history
-        _follow_shadows(pool, memory, current, counts, reading, now)
+        follow_shadows(pool, memory, current, counts, reading, now)
         if scaling.mode is Mode.AUTO:
-            desired, reason = decision.desired, decision.reason
+            wanted, reason = decision.desired, decision.reason
         else:
-            desired = pool.spec.replicas
-            reason = f"spec.replicas is {desired}"
+            wanted = pool.spec.replicas
+            reason = f"spec.replicas is {wanted}"
+        held = HeldGpus.of(pods, replicas_of(deployment), now)
+        gpus = self._shared.gpus.grant(self.key, pool, wanted, held)
         return Observation(
             item=item,
             pool=pool,
@@ -264,8 +266,9 @@ class PoolLoop:
             deployment=deployment,
             reading=reading,
             decision=decision,
-            desired=desired,
-            reason=reason,
+            desired=gpus.replicas,
+            reason=f"{reason}; {gpus.reason}" if gpus.reason else reason,
+            gpus=gpus,
             degraded=degraded(
                 deployment,
                 self._shared.caches.pods(self.key),
@@ -316,14 +319,16 @@ class PoolLoop:
         The worths are read only if another pod has to be chosen to leave. If they cannot be read,
         the size does not shrink, so no pod is chosen.
         """
-        is_choice = is_open(seen.pods, seen.desired, replicas_of(seen.deployment))
-        if seen.reading is None or not seen.desired or not is_choice:
+        if seen.reading is None:
             return {}, seen.desired
+        target = size_to_plan(seen.pods, seen.desired)
+        if not target or not is_open(seen.pods, target, replicas_of(seen.deployment)):
+            return {}, target
         try:
-            return await self._reader.worths(), seen.desired
+            return await self._reader.worths(), target
         except (FleetError, TimeoutError) as error:
             self._log(f"Redis: {error or type(error).__name__}")
-            return {}, max(seen.desired, seen.decision.current)
+            return {}, max(target, seen.decision.current)
 
     async def _remember(self, seen: Observation, memory: Memory) -> bool:
         """Records and reports a change of the desired size; returns whether there was one."""
@@ -341,7 +346,12 @@ class PoolLoop:
     def _parse(self, item: Object) -> WorkerPool:
         """Raises InvalidPool. Cached, since most reconciles see the same object as the last."""
         if self._parsed is None or self._parsed[0] is not item:
-            self._parsed = item, parse(item)
+            pool, newer = stored(item)
+            self._parsed = item, pool
+            if newer != self._newer:
+                said = {"pool": str(self.key), "fields": ", ".join(newer)}
+                log.warning("fields of a newer CRD are ignored", extra=said)
+                self._newer = newer
         return self._parsed[1]
 
     def _recall(self, pool: WorkerPool) -> Memory:
@@ -363,29 +373,3 @@ class PoolLoop:
         if failure != self._failed:
             log.warning("pool not reconciled", extra={"pool": str(self.key), "error": failure})
         self._failed = failure
-
-
-def _follow_shadows(
-    pool: WorkerPool,
-    memory: Memory,
-    current: int,
-    counts: Census,
-    reading: Reading | None,
-    now: float,
-) -> None:
-    """Let each shadow policy decide, each with its own history."""
-    passed_s = min(max(0.0, now - (memory.observed_at or now)), LONGEST_GAP_S)
-    memory.observed_at = now
-    known, memory.shadows = memory.shadows, {}
-    for policy in pool.spec.scaling.shadow_policies:
-        shadow = known.get(policy.name)
-        history, before = (shadow.history, shadow.result) if shadow else (History(), None)
-        decision = decided(policy, history, current, counts, reading, memory.starts, now)
-        result = ShadowResult(
-            name=policy.name,
-            desired=decision.desired,
-            reason=decision.reason,
-            replica_hours=before.replica_hours + before.desired * passed_s / 3600 if before else 0,
-            since=before.since if before else moment(now),
-        )
-        memory.shadows[policy.name] = Shadow(decision.history, result)

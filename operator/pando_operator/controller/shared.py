@@ -9,6 +9,8 @@ from pando_fleet.records.expected import ExpectedPools
 from pando_fleet.records.queues import Queues
 from pando_fleet.redis.client import RedisClient
 from pando_fleet.registry.registry import Registry
+from pando_operator.controller.observing.gpu_shares import GpuShares
+from pando_operator.controller.observing.turns import Turns
 from pando_operator.controller.observing.watch_caches import WatchCaches
 from pando_operator.kube.client import Kube
 from pando_operator.kube.events import Recorder
@@ -21,6 +23,8 @@ from pando_operator.worker_client import WorkerClient
 class Shared:
     kube: Kube
     caches: WatchCaches
+    turns: Turns
+    gpus: GpuShares
     workers: WorkerClient
     redis: RedisClient
     registry: Registry

@@ -16,7 +16,7 @@ from datetime import datetime
 
 from pando_operator.controller.observing.pod_troubles import pods_trouble
 from pando_operator.kube.errors import KubeError
-from pando_operator.kube.resources import Object
+from pando_operator.kube.resources import Key, Object
 from pando_operator.lifecycle.census import Census
 from pando_operator.resource.adapters import AdapterStatus
 from pando_operator.resource.scaling import Mode
@@ -69,6 +69,12 @@ def rollout(census: Census, desired: int, *, is_paused: bool) -> tuple[Verdict, 
     )
 
 
+def waiting(pool: Key) -> Verdict:
+    """`Progressing` of a pool that another one's rollout keeps from its own."""
+    message = f"waits for pool {pool}: the operator has changed, and one pool rolls at a time"
+    return Verdict(ConditionType.PROGRESSING, True, "WaitsForPool", message)
+
+
 def unapplied(reason: str) -> tuple[Verdict, Verdict]:
     """The same two of a pool whose spec could not be applied."""
     message = "the spec was not applied; see the condition Degraded"
@@ -104,8 +110,11 @@ def scaling_active(mode: Mode, decision: Decision, *, is_starting: bool) -> Verd
 _NO_LIMITS = (None, Limit.SIGNALS)
 
 
-def scaling_limited(mode: Mode, decision: Decision) -> Verdict:
+def scaling_limited(mode: Mode, decision: Decision, gpus: str = "") -> Verdict:
+    """`gpus`: why the pool gets fewer of them than it wants, or ""."""
     kind = ConditionType.SCALING_LIMITED
+    if gpus:
+        return Verdict(kind, True, "Gpus", gpus)
     if mode is Mode.MANUAL:
         return Verdict(kind, False, "NotScaling", "mode Manual ignores the load")
     if decision.limited_by in _NO_LIMITS:

@@ -73,13 +73,12 @@ class Kube:
         return await self._call("get", "GET", resource, key)
 
     async def list(
-        self, resource: Resource, namespace: str = "", selector: str = "", *, name: str = ""
+        self, resource: Resource, namespace: str = "", selector: str = "", fields: str = ""
     ) -> tuple[list[Object], str]:
         """All objects of a namespace (or of the cluster), and the resourceVersion to watch from.
-        With `name` only the one of that name, if there is one."""
+        `selector` is by labels, `fields` by fields such as `metadata.name=pando`."""
         items: list[Object] = []
-        query = {"limit": str(PAGE)} | ({"labelSelector": selector} if selector else {})
-        query |= {"fieldSelector": f"metadata.name={name}"} if name else {}
+        query = {"limit": str(PAGE)} | _selected(selector, fields)
         while True:
             page = await self._call("list", "GET", resource, Key(namespace, ""), query=query)
             # The items of a list lack apiVersion and kind.
@@ -147,7 +146,7 @@ class Kube:
         )
 
     async def watch(
-        self, resource: Resource, namespace: str, selector: str, version: str
+        self, resource: Resource, namespace: str, selector: str, version: str, fields: str = ""
     ) -> AsyncGenerator[tuple[str, Object]]:
         """Changes after `version`, as (ADDED, MODIFIED, DELETED or BOOKMARK, object), until the
         server ends the watch. Raises Gone if `version` is too old."""
@@ -156,7 +155,7 @@ class Kube:
             "allowWatchBookmarks": "true",
             "resourceVersion": version,
             "timeoutSeconds": str(WATCH_S),
-        } | ({"labelSelector": selector} if selector else {})
+        } | _selected(selector, fields)
         doing = f"watch {resource.plural}"
         timeout = aiohttp.ClientTimeout(connect=self._timeout_s, sock_read=SILENCE_S)
         try:
@@ -265,6 +264,11 @@ IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
 def _in_cluster() -> bool:
     return "KUBERNETES_SERVICE_HOST" in os.environ and IN_CLUSTER.exists()
+
+
+def _selected(labels: str, fields: str) -> dict[str, str]:
+    given = {"labelSelector": labels, "fieldSelector": fields}
+    return {name: value for name, value in given.items() if value}
 
 
 async def load_configuration(kubeconfig: str = "") -> Configuration:

@@ -6,6 +6,9 @@ from typing import Any
 Object = dict[str, Any]
 """An object as parsed JSON."""
 
+MANAGER, SCALER = "pando-operator", "pando-scaler"
+"""Field managers. A Deployment's `replicas` has its own, so applying the rest never changes it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Resource:
@@ -30,6 +33,7 @@ WORKER_POOLS = Resource("pando.dev", "v1alpha1", "workerpools", "WorkerPool")
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 SERVICES = Resource("", "v1", "services", "Service")
 PODS = Resource("", "v1", "pods", "Pod")
+NODES = Resource("", "v1", "nodes", "Node")
 EVENTS = Resource("", "v1", "events", "Event")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 

@@ -30,7 +30,8 @@ OnChange = Callable[[Object | None, Object | None], None]
 
 
 class Watched:
-    """The objects of one kind in one namespace ("" for all) that match the selector."""
+    """The objects of one kind in one namespace ("" for all) that match both selectors: of labels
+    and of fields."""
 
     def __init__(
         self,
@@ -38,6 +39,7 @@ class Watched:
         resource: Resource,
         namespace: str = "",
         selector: str = "",
+        fields: str = "",
         *,
         on_change: OnChange,
         on_restart: Callable[[str], None] = lambda reason: None,
@@ -50,7 +52,7 @@ class Watched:
         self.error = ""  # why the watch fails now; empty while it works
         self.refusal = ""  # the same, if the operator lacks the permission
         self._kube, self._resource = kube, resource
-        self.namespace, self._selector = namespace, selector
+        self.namespace, self._selector, self._fields = namespace, selector, fields
         self._on_change, self._on_restart = on_change, on_restart
         self._backoff = backoff or Backoff()
         self._clock = clock
@@ -91,7 +93,9 @@ class Watched:
             self._put(item)
 
     async def _list(self) -> None:
-        items, version = await self._kube.list(self._resource, self.namespace, self._selector)
+        items, version = await self._kube.list(
+            self._resource, self.namespace, self._selector, self._fields
+        )
         self._well()
         present = {key_of(item): item for item in items}
         for key in self.objects.keys() - present.keys():
@@ -106,7 +110,9 @@ class Watched:
         """Watch until the server ends it; returns whether any event arrived."""
         assert self._version is not None
         any_event = False
-        watch = self._kube.watch(self._resource, self.namespace, self._selector, self._version)
+        watch = self._kube.watch(
+            self._resource, self.namespace, self._selector, self._version, self._fields
+        )
         async with aclosing(watch) as events:
             async for kind, item in events:
                 any_event = True

@@ -7,6 +7,7 @@ Read in this order:
     choice.py      chooses the pods that leave
     departing.py   how a pod leaves, or is given back
     joining.py     how a pod joins: it is warmed, then its gate opens
+    moving.py      moves an only replica from a node that is being emptied
     rollout.py     which pods have an old template
     actions.py     the actions of a plan
     census.py      counts replicas by state

@@ -1,4 +1,5 @@
-"""Chooses the pods that leave: useless ones, then ones that drain already, then the least worth.
+"""Chooses the pods that leave: useless ones, then ones that drain already, then ones whose nodes
+are being emptied, then the least worth.
 
 A cache's worth comes from the fleet's `placement/worth.py` and its script `lua/tree_worth.lua`.
 During a rollout, the pods that it replaces leave before those that it creates.
@@ -54,4 +55,4 @@ def _rank(pod: PodView, state: PoolState, worths: Mapping[str, float]) -> _Rank:
         return 1, 0, 0, youngest  # still joining
     if state.open_mark(MarkKind.DRAIN, pod):
         return 3, 0, worths.get(pod.name, 0.0), youngest  # draining, but not annotated yet
-    return 4, pod.heard is not False, worths.get(pod.name, 0.0), youngest
+    return 4, not pod.cordoned, pod.heard is not False, worths.get(pod.name, 0.0), youngest

@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from enum import IntEnum
 from typing import Any
 
+from pando_operator.kube.resources import MANAGER
+
 GATE = "pando.dev/serving"
 """Readiness gate, a condition of the pod: True while the pod may take requests."""
 
@@ -72,6 +74,7 @@ class PodView:
     requests: int | None = None
     stalled: bool = False  # from its heartbeat: it serves nothing, whatever its conditions say
     troubled: bool = False  # something other than its model's size keeps it from starting
+    cordoned: bool = False  # its node takes no new pods, mostly because it is being emptied
     lacks_adapters: bool = False  # its gate stays closed until it has loaded some
 
     @property
@@ -106,14 +109,15 @@ class PodView:
 def pod_view(
     pod: Mapping[str, Any],
     requests: int | None,
-    template: Mapping[str, Any] | None = None,
+    marks: Mapping[str, Any] | None = None,
     *,
     heard: bool | None = True,
     stalled: bool = False,
     troubled: bool = False,
+    cordoned: bool = False,
 ) -> PodView:
     """Read a pod from the API server's JSON. Redis gives `requests`, `heard` and `stalled`, its
-    Deployment gives `template`."""
+    Deployment gives `marks` (`marks_of`)."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     annotations = metadata.get("annotations") or {}
     conditions = {entry["type"]: entry for entry in status.get("conditions") or ()}
@@ -131,7 +135,7 @@ def pod_view(
         grace_s=float(metadata.get("deletionGracePeriodSeconds") or 0),
         finished=status.get("phase") in ("Failed", "Succeeded"),
         revision=(metadata.get("labels") or {}).get(REVISION, ""),
-        outdated=_is_outdated(metadata, (template or {}).get("metadata") or {}),
+        outdated=_is_outdated(metadata, marks or {}),
         ready_since=_seconds(containers.get("lastTransitionTime")) if is_ready else None,
         draining_since=_seconds(annotations.get(DRAIN)),
         handed_off=HAND_OFF in annotations,
@@ -139,16 +143,50 @@ def pod_view(
         requests=requests,
         stalled=stalled,
         troubled=troubled,
+        cordoned=cordoned,
     )
 
 
-def _is_outdated(metadata: Mapping[str, Any], template: Mapping[str, Any]) -> bool:
-    """Whether the pod lacks one of the template's labels or annotations, such as `TEMPLATE` or that
-    of `kubectl rollout restart`. A pod may have more."""
+def marks_of(deployment: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """The labels and annotations by which pods of the Deployment's current template are known.
+
+    `TEMPLATE` stands for all that the operator has applied: a webhook may write other values of its
+    labels and annotations into the pods. What others have put into the template is
+    compared itself, such as the annotation of `kubectl rollout restart`.
+    """
+    metadata = ((deployment or {}).get("spec") or {}).get("template", {}).get("metadata") or {}
+    applied = _applied(deployment or {})
+    return {
+        kind: {
+            name: value
+            for name, value in (metadata.get(kind) or {}).items()
+            if name == TEMPLATE or name not in applied.get(kind, ())
+        }
+        for kind in ("labels", "annotations")
+    }
+
+
+def _applied(deployment: Mapping[str, Any]) -> Mapping[str, set[str]]:
+    """The names of the template's labels and annotations whose values the operator applied."""
+    found: dict[str, set[str]] = {}
+    for one in deployment.get("metadata", {}).get("managedFields") or ():
+        if one.get("manager") != MANAGER or one.get("operation") != "Apply":
+            continue
+        fields = one.get("fieldsV1") or {}
+        for level in ("f:spec", "f:template", "f:metadata"):
+            fields = fields.get(level) or {}
+        for kind in ("labels", "annotations"):
+            names = (name[2:] for name in fields.get(f"f:{kind}") or () if name != ".")
+            found.setdefault(kind, set()).update(names)
+    return found
+
+
+def _is_outdated(metadata: Mapping[str, Any], marks: Mapping[str, Any]) -> bool:
+    """Whether the pod lacks one of its template's `marks_of`. A pod may have more."""
     return any(
         (metadata.get(kind) or {}).get(name) != value
         for kind in ("labels", "annotations")
-        for name, value in (template.get(kind) or {}).items()
+        for name, value in (marks.get(kind) or {}).items()
     )
 
 

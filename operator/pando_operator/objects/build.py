@@ -4,13 +4,20 @@ The same pool and settings always give the same objects, so applying them again 
 starts no rollout.
 """
 
+import json
 from typing import Any
+
+import xxhash
 
 from pando_operator.objects.labels import HTTP_PORT, metadata, selector
 from pando_operator.objects.pod import pod_template
 from pando_operator.resource.policy import START_LIMIT_S
 from pando_operator.resource.pool import WorkerPool
+from pando_operator.resource.spec import WorkerPoolSpec
 from pando_operator.settings import OperatorSettings
+
+SPEC = "pando.dev/spec"
+"""Annotation of the Deployment: digest of the part of the pool's spec that its pods depend on."""
 
 
 def deployment(pool: WorkerPool, settings: OperatorSettings) -> dict[str, Any]:
@@ -18,7 +25,7 @@ def deployment(pool: WorkerPool, settings: OperatorSettings) -> dict[str, Any]:
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": metadata(pool, pool.name),
+        "metadata": metadata(pool, pool.name) | {"annotations": {SPEC: _spec_digest(pool.spec)}},
         "spec": {
             "selector": {"matchLabels": selector(pool.name)},
             "paused": pool.spec.paused,  # set if false, too: `kubectl rollout pause` is undone
@@ -34,14 +41,25 @@ def deployment(pool: WorkerPool, settings: OperatorSettings) -> dict[str, Any]:
     }
 
 
-def disruption_budget(pool: WorkerPool, server_minor: int) -> dict[str, Any]:
+def _spec_digest(spec: WorkerPoolSpec) -> str:
+    """The digest of what users have set for the pods. Another version of the operator must give
+    the same one, so defaults are left out."""
+    scales = {"replicas", "paused", "max_unavailable", "adapters", "scaling", "gpu_type"}
+    wanted = spec.model_dump(mode="json", exclude_defaults=True, exclude=scales)
+    wanted["drain"] = spec.scaling.drain.model_dump(mode="json", exclude_defaults=True)
+    return xxhash.xxh3_64_hexdigest(json.dumps(wanted, sort_keys=True).encode())
+
+
+def disruption_budget(pool: WorkerPool, server_minor: int, *, moves: bool) -> dict[str, Any]:
     """The pool's PodDisruptionBudget: node drains evict a few replicas at a time.
 
     Args:
         server_minor: of the API server's version; 1.26 and older have no policy for unready pods.
+        moves: whether the pool's only replica moves by itself (`lifecycle/moving.py`), so that
+            nobody has to evict it.
     """
     spec: dict[str, Any] = {
-        "maxUnavailable": pool.spec.max_unavailable,
+        "maxUnavailable": 0 if moves else pool.spec.max_unavailable,
         "selector": {"matchLabels": selector(pool.name)},
     }
     if server_minor >= 27:

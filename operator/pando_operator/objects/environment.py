@@ -36,7 +36,7 @@ def environment(pool: WorkerPool, settings: OperatorSettings) -> list[dict[str, 
     values = {
         f"{PREFIX}MODEL": spec.model,
         f"{PREFIX}SERVED_MODEL_NAME": spec.model_name,
-        f"{PREFIX}POOL": pool.name,
+        f"{PREFIX}POOL": settings.name_in_fleet(pool.metadata.namespace, pool.name),
         f"{PREFIX}HOST": "::",
         f"{PREFIX}PORT": str(HTTP_PORT),
         # The worker puts an IPv6 address in brackets.

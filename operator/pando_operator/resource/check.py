@@ -46,6 +46,24 @@ def problems(value: Any, schema: Schema, path: str) -> Iterator[Problem]:
             yield Problem(joined(path, error.path), _sentence(error))
 
 
+def unknown(value: Any, schema: Schema) -> Iterator[tuple[str | int, ...]]:
+    """The paths of the fields that the schema does not have; those that the API server would drop
+    if it had this schema."""
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from ((index, *rest) for rest in unknown(item, schema.get("items", {})))
+    if not isinstance(value, dict) or schema.get("x-kubernetes-preserve-unknown-fields"):
+        return
+    known, others = schema.get("properties"), schema.get("additionalProperties")
+    for name, inner in value.items():
+        if known is not None and name in known:
+            yield from ((name, *rest) for rest in unknown(inner, known[name]))
+        elif isinstance(others, dict):
+            yield from ((name, *rest) for rest in unknown(inner, others))
+        elif known is not None:
+            yield (name,)
+
+
 def joined(path: str, parts: Iterable[str | int]) -> str:
     """Such as spec.template.resources.limits['nvidia.com/gpu'], or spec.scaling.schedules[0]."""
     for part in parts:

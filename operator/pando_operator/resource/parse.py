@@ -6,13 +6,14 @@ or by an older server.
 """
 
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from functools import cache
 from typing import Any
 
 from pydantic import ValidationError
 
 from pando_operator.resource.base import Schema, SpecPart
-from pando_operator.resource.check import Problem, joined, problems
+from pando_operator.resource.check import Problem, joined, problems, unknown
 from pando_operator.resource.pool import NAME, WorkerPool
 from pando_operator.resource.rules import broken
 from pando_operator.resource.spec import WorkerPoolSpec
@@ -44,6 +45,28 @@ def parse(pool: Mapping[str, Any]) -> WorkerPool:
     if found := [*_broken(parsed.spec, "spec")]:
         raise InvalidPool(tuple(found))
     return parsed
+
+
+def stored(pool: Mapping[str, Any]) -> tuple[WorkerPool, tuple[str, ...]]:
+    """Read a WorkerPool that the API server has, and the paths of the fields that are left out.
+
+    The server drops fields that its CRD does not have, so those that are unknown here are a newer
+    CRD's. It fills in their defaults, so every pool has them as soon as the CRD is upgraded, while
+    this operator still leads.
+
+    Raises InvalidPool.
+    """
+    paths = list(unknown(pool.get("spec"), spec_schema()))
+    if not paths:
+        return parse(pool), ()
+    known = deepcopy(dict(pool))
+    for path in paths:
+        *parents, name = ("spec", *path)
+        part: Any = known
+        for parent in parents:
+            part = part[parent]
+        del part[name]
+    return parse(known), tuple(joined("spec", path) for path in paths)
 
 
 @cache

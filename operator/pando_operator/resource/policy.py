@@ -58,6 +58,30 @@ class Target(SpecPart):
             " are soon needed again; ignored by default",
         ),
     ] = None
+    ttft_seconds: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            description="the pool is at least so large that first tokens come within this time, as"
+            " predicted from what its replicas were measured to do; ignored by default",
+        ),
+    ] = None
+    inter_token_seconds: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            description="the same for the time between two tokens of an answer; ignored by default",
+        ),
+    ] = None
+    percentile: Annotated[
+        float,
+        Field(
+            ge=50,
+            lt=100,
+            description="percentage of requests, or of tokens, that ttftSeconds and"
+            " interTokenSeconds are for",
+        ),
+    ] = 95.0
 
 
 class RatePolicy(SpecPart):

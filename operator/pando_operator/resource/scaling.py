@@ -74,6 +74,15 @@ class Scaling(ScalingPolicy):
             " change sets it. Recommend: like Manual, and the status shows what Auto would do"
         ),
     ] = Mode.AUTO
+    priority: Annotated[
+        int,
+        Field(
+            ge=-1_000_000,
+            le=1_000_000,
+            description="where the operator has a budget of GPUs: pools of a higher priority get"
+            " all that they want before others get more than their fewest replicas",
+        ),
+    ] = 0
     drain: Annotated[Drain, Field(description="how a replica leaves")] = Drain()
     warm: Annotated[Warm, Field(description="how a replica joins")] = Warm()
     shadow_policies: Annotated[

@@ -167,6 +167,13 @@ class WorkerPoolSpec(SpecPart):
             " || !has(self.engine.radixCache) || self.engine.radixCache",
         ),
         Rule(
+            "engine.maxBodiesBytes",
+            "must be at least engine.maxBodyBytes",
+            "!has(self.engine)"
+            " || (has(self.engine.maxBodiesBytes) ? self.engine.maxBodiesBytes : 1073741824) >="
+            " (has(self.engine.maxBodyBytes) ? self.engine.maxBodyBytes : 67108864)",
+        ),
+        Rule(
             "engine.loraRanks",
             "must be at least engine.maxLoraRank",
             "!has(self.engine) || !has(self.engine.loraRanks) || self.engine.loraRanks >="
@@ -222,6 +229,15 @@ class WorkerPoolSpec(SpecPart):
     tensor_parallel_size: Annotated[
         int, Field(ge=1, le=64, description="processes, each with a GPU, that share each layer")
     ] = 1
+    gpu_type: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            max_length=63,
+            description="kind of its GPUs, of which the operator's gpu_budget has a number for all"
+            " pools; a replica takes tensorParallelSize of them. Without it no such limit applies",
+        ),
+    ] = None
     engine: Annotated[
         dict[str, Any],
         Typed("Engine"),
@@ -252,7 +268,8 @@ class WorkerPoolSpec(SpecPart):
         Field(
             ge=0,
             description="replicas that node drains may evict at once: maxUnavailable of the pool's"
-            " PodDisruptionBudget. 0 holds each node until somebody moves the pool",
+            " PodDisruptionBudget. 0 holds each node until somebody moves the pool; an only replica"
+            " moves by itself",
         ),
     ] = 1
     paused: Annotated[

@@ -15,6 +15,7 @@ Read in this order:
     limits/      limits on a proposal
     history/     what decisions remember
     observe.py   adds an observation to the history
+    sharing.py   shares GPUs among pools, after each has decided
 
 The policy is a pool's `spec.scaling` itself. There is no I/O and no clock here, so the simulator
 runs the same code. A shadow policy has its own history, without `scaled`.
@@ -30,11 +31,14 @@ from pando_operator.scaling.history.start_time import (
     learned_start_s,
     with_start,
 )
+from pando_operator.scaling.sharing import Claim, Grant, grants
 from pando_operator.scaling.snapshot import Signals, Snapshot
 
 __all__ = [
+    "Claim",
     "Decision",
     "Direction",
+    "Grant",
     "History",
     "Limit",
     "Proposal",
@@ -43,6 +47,7 @@ __all__ = [
     "decide",
     "decided_at",
     "from_status",
+    "grants",
     "late_after_s",
     "learned_start_s",
     "to_status",

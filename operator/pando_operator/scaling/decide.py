@@ -12,6 +12,7 @@ from pando_operator.scaling.limits.limiter import Limiter
 from pando_operator.scaling.observe import fresh_beats, is_blind, observed, problem_of
 from pando_operator.scaling.proposals import PROPOSERS
 from pando_operator.scaling.proposals.idle import is_idle, to_zero
+from pando_operator.scaling.proposals.latency import unmet
 from pando_operator.scaling.proposals.panic import by_panic
 from pando_operator.scaling.proposals.sizing import View
 from pando_operator.scaling.snapshot import Snapshot
@@ -45,7 +46,9 @@ def decide(snapshot: Snapshot, policy: ScalingPolicy, now_s: float) -> Decision:
         wanted=wanted,
         by=best.by if best else None,
         limited_by=limiter.limited_by if limiter.replicas != wanted else None,
-        reason="; ".join([best.reason if best else _nothing(view, problem), *limiter.notes]),
+        reason="; ".join(
+            [best.reason if best else _nothing(view, problem), *unmet(view), *limiter.notes]
+        ),
         proposals=proposals,
         pressure=view.pressure,
         signals_ok=not problem,

@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 from pando_fleet.records.queues import Queued
-from pando_fleet.registry.replica import Heartbeat
+from pando_fleet.registry.replica import Heartbeat, Replica
 from pando_operator.resource.policy import START_LIMIT_S
 from pando_operator.scaling.history.demand import within
 from pando_operator.scaling.history.history import (
@@ -14,6 +14,7 @@ from pando_operator.scaling.history.history import (
     History,
     Sample,
 )
+from pando_operator.scaling.history.pace import Tally, learned
 from pando_operator.scaling.snapshot import Signals, Snapshot
 
 STALE_S = 5.0
@@ -36,11 +37,11 @@ def fresh_beats(signals: Signals | None) -> tuple[Heartbeat, ...]:
     """Heartbeats of replicas that are fresh enough and have a capacity."""
     if signals is None:
         return ()
-    return tuple(
-        one.beat
-        for one in signals.replicas
-        if one.age_ms <= 1000 * STALE_S and one.beat.capacity_tokens > 0
-    )
+    return tuple(one.beat for one in signals.replicas if is_fresh(one))
+
+
+def is_fresh(replica: Replica) -> bool:
+    return replica.age_ms <= 1000 * STALE_S and replica.beat.capacity_tokens > 0
 
 
 def is_blind(snapshot: Snapshot) -> bool:
@@ -84,12 +85,16 @@ def observed(snapshot: Snapshot, window_s: float, kept_s: float, now_s: float) -
     if computed or queued.requests or any(beat.running or beat.waiting for beat in beats):
         last_busy_s = now_s
     hot += history.samples[-1].hot_evicted_tokens if history.samples else 0
-    sample = _sample(beats, queued, hot, now_s)
+    fresh = [one for one in snapshot.signals.replicas if is_fresh(one)]
+    pace, tallies = learned(history.pace, history.tallies, fresh, now_s)
+    sample = _sample(beats, tallies, queued, hot, now_s)
     samples = _kept(history.samples, sample, kept_s)
     return replace(
         history,
         samples=samples,
         counters=_counters(history, beats),
+        tallies=tallies,
+        pace=pace,
         last_busy_s=last_busy_s,
         capacity_tokens=_capacity(history, beats),
         residence_s=_residence(history, beats, sample),
@@ -117,7 +122,27 @@ def queue_wait_s(beats: tuple[Heartbeat, ...], queued: Queued) -> float:
     return max(waited_s, prompts / rate if rate > 0 else 0.0)
 
 
-def _sample(beats: tuple[Heartbeat, ...], queued: Queued, hot: int, now_s: float) -> Sample:
+def place_wait_s(beats: tuple[Heartbeat, ...]) -> float:
+    """By Little's law: the requests that wait in replicas over the rate at which running ones end,
+    which is that of their KV tokens over the tokens of a request."""
+    ended_per_s = sum(
+        beat.running * beat.release_tokens_per_s / beat.pinned_tokens
+        for beat in beats
+        if beat.pinned_tokens
+    )
+    waiting = sum(beat.waiting for beat in beats)
+    return waiting / ended_per_s if ended_per_s > 0 else 0.0
+
+
+def _sample(
+    beats: tuple[Heartbeat, ...],
+    tallies: tuple[Tally, ...],
+    queued: Queued,
+    hot: int,
+    now_s: float,
+) -> Sample:
+    heard = {beat.incarnation for beat in beats}
+    rates = [tally for tally in tallies if tally.incarnation in heard]
     share = queued.requests / max(1, len(beats))
     waiting = sum(beat.waiting_tokens + beat.waiting_output_tokens for beat in beats)
     crowded = [beat for beat in beats if 0 < beat.running <= beat.waiting + share]
@@ -130,6 +155,11 @@ def _sample(beats: tuple[Heartbeat, ...], queued: Queued, hot: int, now_s: float
         capacity_tokens=sum(beat.capacity_tokens for beat in beats),
         release_tokens_per_s=sum(beat.release_tokens_per_s for beat in beats),
         queue_wait_s=queue_wait_s(beats, queued),
+        place_wait_s=place_wait_s(beats),
+        running=sum(beat.running for beat in beats),
+        computed_per_s=sum(tally.computed_per_s for tally in rates),
+        decoded_per_s=sum(tally.decoded_per_s for tally in rates),
+        decoding=sum(tally.batch for tally in rates),
         hot_evicted_tokens=hot,
         replicas=len(beats),
     )

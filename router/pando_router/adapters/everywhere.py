@@ -6,12 +6,14 @@ from dataclasses import dataclass
 
 import msgspec
 
+from pando_fleet.http.api_key import bearer
+from pando_fleet.http.server.headers import Headers
 from pando_router.api_keys.tenant import Tenant
 from pando_router.fleet_view.snapshot import Member
 from pando_router.http.answer import ReplicaFailedError, ReplicaSilentError
-from pando_router.http.headers import Headers
+from pando_router.http.headers import without
 from pando_router.http.upstream import Upstream
-from pando_router.tenants.forwarding import Forwarding
+from pando_router.tenants.forwarding import KEYS, Forwarding
 
 MOST_AT_ONCE = 32
 """Replicas that load at the same time: each may read the same files from the same store."""
@@ -62,6 +64,8 @@ class Everywhere:
         async def change(member: Member) -> Result:
             beat = member.beat
             sent = self.forwarding(headers, request_id, tenant, beat.url)
+            if beat.admin_token:
+                sent = [*without(sent, KEYS, b""), bearer(beat.admin_token)]
             try:
                 async with asyncio.timeout_at(ends_at), turns:
                     answer = await self.upstream.request(

@@ -2,6 +2,8 @@
 
 A request that finds a place while no other waits reads only `waiting`.
 
+Sessions that wait for memory have queues of their own, too: calls of those that run pass them.
+
 Requests with the same needs from the same pools share a queue, so a replica that joins or leaves
 does not affect those that wait. Requests that only some replicas of a model serve (an adapter, a
 path, an earlier response) have a queue of their own, so that none waits behind a request that needs
@@ -51,6 +53,7 @@ class Reach(NamedTuple):
 
     pools: tuple[str, ...]
     needs: tuple[tuple[str, ...], ...]  # of each pool: the model, and what narrows the choice
+    is_crowd: bool = False  # sessions for which the pool's memory has no room
 
 
 class Admission:
@@ -119,7 +122,11 @@ class Admission:
         """A request left a replica of `pool`; wakes its queues if the place goes to this router."""
         if not self.waiting:
             return
-        queues = [q for reach, q in self._queues.items() if q.entries and pool in reach.pools]
+        queues = [
+            queue
+            for reach, queue in self._queues.items()
+            if queue.entries and pool in reach.pools and not queue.entries.waits_for_memory
+        ]
         here = sum(len(queue.entries) for queue in queues)
         if here and is_for_us(self._rng, here, self._elsewhere.get(pool, 0)):
             for queue in queues:
@@ -146,19 +153,22 @@ class Admission:
             incoming.headers, request.priority, header_counts=settings.allow_priority_header
         )
         prompt_tokens = request.prompt_tokens(prompt.targets[0].bytes_per_token)
+        # One that waits for a replica does not wait for memory, too: others would wait behind it.
+        asked = replace(prompt, may_be_held_back=shortage.is_of_memory)
         entry = Entry(
-            item=Waiting[Asked, Flight](Asked(prompt, incoming.path, tries.dead_now)),
+            item=Waiting[Asked, Flight](Asked(asked, incoming.path, tries.dead_now)),
             tenant=tenant.name,
             weight=tenant.weight,
             rank=tenant.priority,
             priority=priority,
+            is_back=shortage is Shortage.RETURNS,
             body_bytes=len(order.body),
             cost=prompt_tokens + request.n * request.output_tokens(settings.expected_output_tokens),
         )
         started = self._flights.clock()
-        queue = self._queue(prompt)
+        queue = self._queue(prompt, is_crowd=shortage.is_of_memory)
         left_s = tries.waits_until(settings.queue_timeout) - started
-        late = partial(_too_long, settings.queue_timeout)
+        late = partial(_no_memory if shortage.is_of_memory else _too_long, settings.queue_timeout)
         if (own_s := exchange.left_s) < left_s:
             left_s, late = own_s, partial(_past_deadline, exchange.limit_s)
         if left_s <= 0:
@@ -177,8 +187,8 @@ class Admission:
         for queue in self._queues.values():
             queue.close()
 
-    def _queue(self, prompt: Prompt) -> PoolQueue[Asked, Flight]:
-        reach = _reach(prompt)
+    def _queue(self, prompt: Prompt, *, is_crowd: bool) -> PoolQueue[Asked, Flight]:
+        reach = _reach(prompt)._replace(is_crowd=is_crowd)
         queue = self._queues.get(reach)
         if queue is None:
             if len(self._queues) >= MAX_QUEUES:
@@ -232,6 +242,14 @@ def _reach(prompt: Prompt) -> Reach:
 def _too_long(timeout_s: float, retry_after: int) -> ApiError:
     return unavailable(
         f"no replica had room within {timeout_s:g} s", "queue_timeout", retry_after=retry_after
+    )
+
+
+def _no_memory(timeout_s: float, retry_after: int) -> ApiError:
+    return unavailable(
+        f"other sessions filled the memory of the replicas for {timeout_s:g} s",
+        "queue_timeout",
+        retry_after=retry_after,
     )
 
 

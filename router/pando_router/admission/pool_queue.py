@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Generic, TypeVar
 
+from pando_fleet.current import Current
 from pando_router.core.bounded_queue import BoundedQueue, LeaveReason, QueueLimits, pause_s
 from pando_router.core.fair_queue import Entry
 from pando_router.core.route import Shortage
-from pando_router.current import Current
 from pando_router.errors import ApiError
 
 AskT = TypeVar("AskT")
@@ -148,7 +148,8 @@ class PoolQueue(Generic[AskT, PlaceT]):
 
     async def _pause(self) -> None:
         try:
-            async with asyncio.timeout(pause_s(self._rng)):
+            pause = pause_s(self._rng, is_of_memory=self.entries.waits_for_memory)
+            async with asyncio.timeout(pause):
                 await self._free.wait()
         except TimeoutError:
             pass

@@ -6,15 +6,15 @@ Read only when a request waits, so that one that is placed at once pays nothing.
 from collections.abc import Sequence
 
 from pando_router.errors import bad_request
+from pando_router.http.headers import PRIORITY_HEADER
 
-PRIORITY_HEADER = b"x-priority"
 MAX_PRIORITY = 2**31 - 1
 
 
 def priority_of(
     headers: Sequence[tuple[bytes, bytes]], body_priority: int | None, *, header_counts: bool
 ) -> int:
-    """The priority; higher goes first. If `header_counts`, x-priority overrides the body.
+    """The priority; smaller goes first. If `header_counts`, x-priority overrides the body.
 
     Raises ApiError 400 if the header is not an integer.
     """

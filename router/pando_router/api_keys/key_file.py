@@ -15,6 +15,7 @@ import msgspec
 import yaml
 
 from pando_fleet import strict_yaml
+from pando_fleet.misread import UNKNOWN, misread
 from pando_fleet.records.limits import Limits
 from pando_router.api_keys.keyring import KeyEntry, Keyring
 from pando_router.api_keys.tenant import ANY_MODEL, Tenant
@@ -70,7 +71,9 @@ def read_keys(path: Path) -> Keyring:
             raise KeyFileError(f"{file}: not YAML: {strict_yaml.problem_of(error)}") from None
         except RecursionError:
             raise KeyFileError(f"{file}: nested too deeply") from None
-        except (msgspec.ValidationError, ValueError, OverflowError) as error:  # dates raise these
+        except msgspec.ValidationError as error:
+            raise KeyFileError(f"{file}: {misread(error).about('the file')}") from None
+        except (ValueError, OverflowError) as error:  # dates raise these
             raise KeyFileError(f"{file}: {error}") from None
     return Keyring(entries, tenants)
 
@@ -93,7 +96,10 @@ def _given(name: str, fields: object) -> _Tenant:
     try:
         return msgspec.convert(fields, _Tenant)
     except msgspec.ValidationError as error:
-        raise KeyFileError(f"tenant {name!r}: {error}") from None
+        known = ", ".join(_Tenant.__struct_fields__)
+        found = misread(error)
+        hint = f"; known are {known}" if found.problem == UNKNOWN and "." not in found.place else ""
+        raise KeyFileError(f"tenant {name!r}: {found.about('it')}{hint}") from None
 
 
 def _tenant(name: str, given: _Tenant) -> Tenant:

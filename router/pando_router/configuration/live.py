@@ -8,9 +8,9 @@ from collections.abc import Callable
 from time import time
 from typing import Any, TypeVar
 
+from pando_fleet.current import Current
 from pando_router.configuration.setting_types import needing_restart
 from pando_router.configuration.settings import RouterSettings
-from pando_router.current import Current
 
 T = TypeVar("T")
 

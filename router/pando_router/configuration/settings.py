@@ -8,6 +8,15 @@ from pydantic import AfterValidator, Field, SecretStr, field_validator, model_va
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from pando_fleet.choices import described, one_of
+from pando_fleet.http.server.settings import (
+    BodyTimeout,
+    HeaderTimeout,
+    KeepAliveTimeout,
+    MaxBodiesBytes,
+    MaxBodyValues,
+    MaxHeaderBytes,
+    MinBodyRate,
+)
 from pando_fleet.redis.url import readable
 from pando_fleet.traces import OtlpEndpoint
 from pando_router.api_keys.key_file import read_keys
@@ -86,16 +95,15 @@ class RouterSettings(BaseSettings):
     max_body_bytes: Annotated[
         int, Field(ge=1, description="longest request body; longer ones get 413")
     ] = 64 * 1024 * 1024
-    max_bodies_bytes: Annotated[
+    max_body_values: MaxBodyValues = 262_144
+    max_bodies_bytes: MaxBodiesBytes = 1024 * 1024 * 1024
+    max_requests: Annotated[
         int,
         Field(
             ge=1,
-            description="memory for the bodies of all requests in progress; more get 503. At least"
-            " max_body_bytes",
+            description="most requests in progress, and as many whose bodies still arrive; more"
+            " get 503",
         ),
-    ] = 1024 * 1024 * 1024
-    max_requests: Annotated[
-        int, Field(ge=1, description="most requests in progress; more get 503")
     ] = 4096
     max_tries: Annotated[
         int, Field(ge=1, le=16, description="most replicas to try until one answers")
@@ -117,15 +125,10 @@ class RouterSettings(BaseSettings):
         int, Field(ge=1, description="most open connections to one replica; more requests wait")
     ] = 1024
 
-    header_timeout: Annotated[
-        float, Field(gt=0, description="longest time for a client to send its headers, in seconds")
-    ] = 10.0
-    body_timeout: Annotated[
-        float, Field(gt=0, description="longest time for a client to send its body, in seconds")
-    ] = 60.0
-    keep_alive_timeout: Annotated[
-        float, Field(gt=0, description="how long a client's idle connection stays open, in seconds")
-    ] = 75.0
+    header_timeout: HeaderTimeout = 10.0
+    body_timeout: BodyTimeout = 60.0
+    min_body_rate: MinBodyRate = 1024
+    keep_alive_timeout: KeepAliveTimeout = 75.0
     write_timeout: Annotated[
         float, Field(gt=0, description="longest time that a client reads nothing, in seconds")
     ] = 60.0
@@ -137,9 +140,7 @@ class RouterSettings(BaseSettings):
             " none is idle, new ones get 503",
         ),
     ] = 16_384
-    max_header_bytes: Annotated[
-        int, Field(ge=1024, description="longest request line and headers; longer ones get 431")
-    ] = 64 * 1024
+    max_header_bytes: MaxHeaderBytes = 64 * 1024
 
     max_replica_requests: Annotated[
         int, Field(ge=1, description="most requests at one replica, from all routers; more wait")
@@ -158,8 +159,18 @@ class RouterSettings(BaseSettings):
             " x-request-timeout",
         ),
     ] = 120.0
+    bound_sessions: Annotated[
+        bool,
+        Field(
+            description="let sessions wait whose conversations the KV memory of the pool's replicas"
+            " has no room for, while those that run go on"
+        ),
+    ] = False
     allow_priority_header: Annotated[
-        bool, Field(description="let the header x-priority override the body's priority")
+        bool,
+        Field(
+            description="let the header x-priority override the body's priority; smaller goes first"
+        ),
     ] = False
     retry_share: Annotated[
         float,

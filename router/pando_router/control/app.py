@@ -95,6 +95,15 @@ def create_control(
             return JSONResponse({"status": "no replica is ready"}, 503)
         return JSONResponse({"status": "ready"})
 
+    @app.get("/health", responses={503: {"description": "not ready, as /readyz says"}})
+    async def health() -> JSONResponse:
+        """/readyz, under the name that load tools and other routers ask for."""
+        return await readyz()
+
+    @app.get("/version")
+    async def running_version() -> dict[str, str]:
+        return {"version": app.version}
+
     @app.get("/metrics", response_class=PlainTextResponse)
     async def prometheus() -> Response:
         return Response(metrics.render(), media_type=CONTENT_TYPE_LATEST)
@@ -117,7 +126,7 @@ def create_control(
         if (endpoint := ENDPOINTS.get(path)) is None:
             raise ApiError(400, f"path must be one of {', '.join(ENDPOINTS)}", param="path")
         prompt = resolve(
-            endpoint.parse(await request.body()),
+            endpoint.parse(await request.body(), endpoint.content_type(request.headers.raw)),
             names(request),
             path,
             Steerer(live.settings)(request.headers.raw, admin=True),
@@ -165,7 +174,9 @@ def create_control(
     async def wrong_parameter(request: Request, error: RequestValidationError) -> Response:
         wrong = error.errors()[0]
         name = str(wrong["loc"][-1])
-        return await api_error(request, bad_request(f"{name}: {wrong['msg']}", name))
+        problem = wrong["msg"].replace("Input should be", "must be").partition(", unable")[0]
+        shown = f"{name} {problem}, not {str(wrong['input'])[:60]!r}"
+        return await api_error(request, bad_request(shown, name))
 
     @app.exception_handler(HTTPException)
     async def http_error(request: Request, error: HTTPException) -> Response:

@@ -11,13 +11,13 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from pando_fleet.http import time_limit
-from pando_router.admission.priority import PRIORITY_HEADER
 from pando_router.chat.routes import CHAT_PATH
 from pando_router.configuration.settings import RouterSettings
 from pando_router.endpoints import ENDPOINTS, Endpoint
 from pando_router.endpoints.chat import CHAT
 from pando_router.endpoints.responses import STORED_METHODS, STORED_PREFIX
 from pando_router.errors import OpenAIError
+from pando_router.http.headers import PRIORITY_HEADER
 from pando_router.placing.steering import EXPLAIN_HEADER, POLICY_HEADER
 from pando_router.policies import POLICIES
 from pando_router.tenants.guard import OPEN_PATHS
@@ -83,7 +83,7 @@ def _operation(path: str, endpoint: Endpoint[Any], headers: list[Json]) -> Json:
         "tags": ["inference"],
         "description": f"{endpoint.api}; placed by {endpoint.placed_by}",
         "parameters": headers,
-        "requestBody": {"required": True, "content": {"application/json": body}},
+        "requestBody": {"required": True, "content": {endpoint.media: body}},
         "responses": {"200": answer, "default": _error(endpoint.errors.schema)},
     }
 
@@ -99,9 +99,12 @@ def _stored(method: str, rest: str) -> Json:
 
 
 def _explained() -> Json:
-    bodies = dict.fromkeys(endpoint.body for endpoint in ENDPOINTS.values())
-    content = {"schema": {"anyOf": [*map(_reference, bodies)]}, "example": CHAT.example}
-    return {"required": True, "content": {"application/json": content}}
+    content: dict[str, Json] = {}
+    for media in dict.fromkeys(endpoint.media for endpoint in ENDPOINTS.values()):
+        bodies = dict.fromkeys(e.body for e in ENDPOINTS.values() if e.media == media)
+        content[media] = {"schema": {"anyOf": [*map(_reference, bodies)]}}
+    content[CHAT.media]["example"] = CHAT.example
+    return {"required": True, "content": content}
 
 
 def _error(form: type[msgspec.Struct]) -> Json:
@@ -137,7 +140,7 @@ def _headers(settings: RouterSettings) -> list[Json]:
     if settings.allow_policy_header:
         found.append((POLICY_HEADER.decode(), {"enum": list(POLICIES)}, "placement policy"))
     if settings.allow_priority_header:
-        found.append((PRIORITY_HEADER.decode(), {"type": "integer"}, "higher runs first"))
+        found.append((PRIORITY_HEADER.decode(), {"type": "integer"}, "smaller runs first"))
     return [
         {"name": name, "in": "header", "required": False, "schema": schema, "description": says}
         for name, schema, says in found

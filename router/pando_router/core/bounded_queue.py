@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, TypeVar
 
+from pando_fleet.current import Current
 from pando_router.core.drain_rate import DrainRate
 from pando_router.core.fair_queue import Entry, FairQueue
 from pando_router.core.route import Shortage
-from pando_router.current import Current
 from pando_router.errors import ApiError, unavailable
 
 PACE_S = 0.02
+CROWD_PACE_S = 0.5
+"""The same for sessions that wait for memory: room comes with pauses, which last seconds."""
 JITTER = 0.5  # of PACE_S, either way, so that routers do not look at the same moments
 LONGEST_PAUSE_S = PACE_S * (1 + JITTER)
 
@@ -41,9 +43,10 @@ class QueueLimits:
     body_bytes: int
 
 
-def pause_s(rng: random.Random) -> float:
-    """Seconds until the next attempt to find a place that this router did not free."""
-    return PACE_S * rng.uniform(1 - JITTER, 1 + JITTER)
+def pause_s(rng: random.Random, *, is_of_memory: bool = False) -> float:
+    """Seconds until the next attempt to find a place, or memory, that this router did not free."""
+    pace_s = CROWD_PACE_S if is_of_memory else PACE_S
+    return pace_s * rng.uniform(1 - JITTER, 1 + JITTER)
 
 
 def is_for_us(rng: random.Random, here: int, elsewhere: int) -> bool:
@@ -78,6 +81,11 @@ class BoundedQueue(Generic[T]):
     def head(self) -> Entry[T] | None:
         """The next request in the queue."""
         return self._queue.head()
+
+    @property
+    def waits_for_memory(self) -> bool:
+        """Whether the last attempt found replicas with room, but no memory for the session."""
+        return self._shortage.is_of_memory
 
     @property
     def longest_wait_s(self) -> float:
@@ -143,6 +151,14 @@ class BoundedQueue(Generic[T]):
 
     def _full(self, why: str) -> ApiError:
         retry_after = self.retry_after_s()
+        if self.waits_for_memory:
+            return ApiError(
+                429,
+                f"the sessions of pool {self._name!r} fill its memory, and {why}",
+                kind="rate_limit_error",
+                code="queue_full",
+                headers={"retry-after": str(retry_after)},
+            )
         if self._shortage is not Shortage.FULL:
             return unavailable(
                 f"no replica of pool {self._name!r} is ready yet, and {why}",

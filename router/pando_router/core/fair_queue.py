@@ -6,7 +6,7 @@ Three rules; the first that decides wins:
 2. Tenants of a higher rank (set by the operator) go first.
 3. Tenants of equal rank share places by start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM
    1996), in proportion to their weights and counted in estimated tokens. Within a tenant, requests
-   go by priority (set by the client), then by arrival.
+   go by priority (set by the client), then sessions that return before others, then by arrival.
 
 So a client's priority never takes a place from another tenant, and rule 1 bounds overtaking: a
 request that arrives behind k others leaves after at most OLDEST_TURN * (k + 1) places. No clock, no
@@ -34,15 +34,16 @@ class Entry(Generic[T]):
     tenant: str
     weight: float = 1.0
     rank: int = 0  # of the tenant, higher first
-    priority: int = 0  # among the tenant's own, higher first
+    priority: int = 0  # among the tenant's own, smaller first
     cost: float = 1.0  # estimated tokens
     body_bytes: int = 0
+    is_back: bool = False  # its session was here before
     number: int = 0
     since: float = 0.0  # when it entered, by the queue's clock
 
     @property
-    def order(self) -> tuple[int, int]:
-        return -self.priority, self.number
+    def order(self) -> tuple[int, bool, int]:
+        return self.priority, not self.is_back, self.number
 
 
 @dataclass(slots=True, eq=False)
@@ -153,8 +154,8 @@ class FairQueue(Generic[T]):
 
         Drops the last entry of the tenant with most waiting requests relative to its weight, as
         McKenney's stochastic fairness queueing does (INFOCOM 1990), so that no tenant can fill the
-        queue. Entries of the lowest rank are dropped first, and a tenant's lowest priority. Returns
-        None for an empty queue.
+        queue. Entries of the lowest rank are dropped first, and a tenant's entries of the largest
+        `priority`. Returns None for an empty queue.
         """
         if not self._ranks:
             return None
@@ -168,7 +169,7 @@ class FairQueue(Generic[T]):
         crowd = max(lowest.flows.values(), key=_crowding)
         if crowd is not own and _crowding(crowd) > own_crowding:
             return crowd.entries[-1]
-        if own is not None and own.entries[-1].priority < newcomer.priority:
+        if own is not None and own.entries[-1].priority > newcomer.priority:
             return own.entries[-1]
         return None
 

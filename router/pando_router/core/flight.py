@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from time import monotonic
 from typing import Protocol, TypeVar
 
+from pando_fleet.current import Current
 from pando_fleet.placement.prefix import CHUNK_BYTES
 from pando_fleet.registry.replica import Heartbeat
 from pando_router.core.breaker import Breaker, BreakerState
@@ -16,7 +17,6 @@ from pando_router.core.events import CacheReport
 from pando_router.core.in_flight import InFlight
 from pando_router.core.retry_budget import RetryBudget
 from pando_router.core.route import Route
-from pando_router.current import Current
 
 _NOT_IMPLEMENTED = 501
 

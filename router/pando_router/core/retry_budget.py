@@ -9,7 +9,7 @@ requests of that time, plus MIN_PER_S for routers with little traffic. This is F
 from collections.abc import Callable
 from time import monotonic
 
-from pando_router.current import Current
+from pando_fleet.current import Current
 
 WINDOW_S = 10
 MIN_PER_S = 10

@@ -12,8 +12,15 @@ class Shortage(StrEnum):
     """Why a request cannot be placed now."""
 
     FULL = "full"  # all ready replicas are at their limit of requests
+    CROWDED = "crowded"  # the working set of the pool's sessions has no room for a new one
+    RETURNS = "returns"  # nor for this one, which returns after a pause
     ASLEEP = "asleep"  # no replica is ready, but one is starting
     NONE = "none"  # no replica is ready, and none is known to be starting
+
+    @property
+    def is_of_memory(self) -> bool:
+        """Waits for memory, not for a replica."""
+        return self in (Shortage.CROWDED, Shortage.RETURNS)
 
 
 class Lease(Protocol):

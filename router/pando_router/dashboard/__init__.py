@@ -1,7 +1,15 @@
 """The dashboard: one self-contained page, and the numbers that it draws.
 
-`Sampler` reads the router's metrics each second into a bounded `History`; `routes` serves the page
-and, to admins, the data. The numbers are this router's own (this process's, if several share the
-port); all routers show the same fleet. `page/` has the page's own files; those that it shares with
-other pages are in `pages/`.
+Read in this order:
+    history.py         the charts' numbers, one point a second
+    replica_totals.py  tokens that replicas count, of all and by model
+    events.py          what happened to replicas and to Redis
+    requests.py        the last requests
+    sampler.py         fills history and events each second
+    routes.py          serves the page and, to admins, the data
+    ring.py            the bounded, numbered list behind the above
+
+The numbers are this router's own (this process's, if several share the port); all routers show the
+same fleet. Everything is bounded, here and in the page. `page/` has the page's own files; those
+that it shares with other pages are in `pages/`.
 """

@@ -3,8 +3,9 @@
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from itertools import islice
 from typing import Any
+
+from pando_router.dashboard.ring import Ring
 
 INTERVAL_S = 1.0
 POINTS = 600
@@ -23,9 +24,12 @@ class Totals:
     prompt_tokens: float
     predicted_tokens: float
     delivered_tokens: float
+    cuts: float  # paths that the shared tree lost because a replica had less
     first_tokens: tuple[float, ...]  # cumulative, by the upper bounds of the histogram's buckets
     gap_s: float  # time between two tokens of a request, summed
     gaps: float
+    tokens_in: float  # prompt tokens of the whole fleet, cached ones included
+    tokens_out: float  # tokens that the whole fleet generated
     in_flight: int
     queued: int
 
@@ -42,9 +46,12 @@ class Point:
     queued: int
     predicted: float | None  # share of prompt tokens expected to be cached
     delivered: float | None  # share that was cached
+    cuts_per_s: float
     ttft_p50_s: float | None
     ttft_p95_s: float | None
     inter_token_s: float | None  # mean
+    tokens_in_per_s: float
+    tokens_out_per_s: float
 
 
 def quantile(bounds: Sequence[float], cumulative: Sequence[float], q: float) -> float | None:
@@ -81,9 +88,12 @@ def difference(before: Totals, now: Totals, bounds: Sequence[float]) -> Point:
         queued=now.queued,
         predicted=_share(now.predicted_tokens - before.predicted_tokens, prompt_tokens),
         delivered=_share(now.delivered_tokens - before.delivered_tokens, prompt_tokens),
+        cuts_per_s=(now.cuts - before.cuts) / elapsed_s,
         ttft_p50_s=quantile(bounds, counts, 0.5),
         ttft_p95_s=quantile(bounds, counts, 0.95),
         inter_token_s=_share(now.gap_s - before.gap_s, gaps),
+        tokens_in_per_s=(now.tokens_in - before.tokens_in) / elapsed_s,
+        tokens_out_per_s=(now.tokens_out - before.tokens_out) / elapsed_s,
     )
 
 
@@ -98,22 +108,19 @@ class History:
         """`bounds` are those of the histogram's buckets; the last one is infinite."""
         self._bounds = bounds
         self._totals: deque[Totals] = deque(maxlen=WINDOW + 1)
-        self._points: deque[Point] = deque(maxlen=POINTS)
-        self.last = 0  # the newest point's number
+        self._points: Ring[Point] = Ring(POINTS)
+
+    @property
+    def last(self) -> int:
+        """The newest point's number."""
+        return self._points.last
 
     def add(self, totals: Totals) -> None:
         self._totals.append(totals)
         if len(self._totals) > 1:
-            self._points.append(difference(self._totals[0], totals, self._bounds))
-            self.last += 1
+            self._points.add(difference(self._totals[0], totals, self._bounds))
 
     def after(self, number: int) -> dict[str, list[Any]]:
-        """The points with higher numbers, as columns by field.
-
-        Returns all points if `number` does not exist yet: it is another router's, or from before a
-        restart.
-        """
-        first = self.last - len(self._points)  # the number before the oldest one
-        skipped = max(0, number - first) if number <= self.last else 0
-        points = list(islice(self._points, skipped, None))
+        """The points with higher numbers, as columns by field; all if `number` does not exist."""
+        points = self._points.after(number)
         return {field.name: [getattr(p, field.name) for p in points] for field in fields(Point)}

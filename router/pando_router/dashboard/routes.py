@@ -13,10 +13,13 @@ from fastapi import APIRouter
 from fastapi.responses import HTMLResponse, Response
 
 from pando_router.configuration.live import Live
-from pando_router.dashboard.history import INTERVAL_S, POINTS, WINDOW, History
+from pando_router.dashboard.history import INTERVAL_S, POINTS, WINDOW
+from pando_router.dashboard.requests import RecentRequests
+from pando_router.dashboard.sampler import Sampler
 from pando_router.endpoints import ENDPOINTS
+from pando_router.endpoints.endpoint import JSON
 from pando_router.fleet_view.decisions import DecisionsView
-from pando_router.fleet_view.snapshot import Member
+from pando_router.fleet_view.snapshot import Fleet, Member
 from pando_router.fleet_view.view import FleetView
 from pando_router.pages.document import read_document
 from pando_router.process.lifecycle import Lifecycle
@@ -27,14 +30,28 @@ PAGE_PATH = "/dashboard"
 DATA_PATH = "/dashboard/data"
 
 PAGE = Path(__file__).with_name("page")
-SCRIPTS = ("chart.js", "replicas.js", "explain.js", "main.js")
+SCRIPTS = (
+    *("scale.js", "chart.js", "events.js", "models.js", "card.js", "pools.js", "requests.js"),
+    *("samples.js", "explain.js", "freshness.js", "main.js"),
+)
+
+REPLICA_FIELDS = (
+    *("replica", "incarnation", "model", "state", "stage", "stage_done", "age_ms"),
+    *("breaker", "healthy"),
+    *("running", "waiting", "in_flight", "hit_rate"),
+    *("capacity_tokens", "pinned_tokens", "cached_tokens", "free_tokens"),
+    *("prefill_tokens_per_s", "decode_tokens_per_s", "adapter_slots", "free_adapter_slots"),
+    *("encoded_sources", "source_hit_rate"),
+)
+"""Of a replica's row: /fleet has more, such as hundreds of adapters."""
 
 
 def dashboard_routes(
     live: Live,
     view: FleetView,
     lifecycle: Lifecycle,
-    history: History,
+    sampler: Sampler,
+    requests: RecentRequests,
     queue_lengths: Callable[[], dict[str, int]],
     replica_row: Callable[[Member], dict[str, Any]],
     decisions: DecisionsView,
@@ -50,8 +67,10 @@ def dashboard_routes(
         return HTMLResponse(page.html, headers=page.headers)
 
     @router.get(DATA_PATH)
-    async def data(after: int = 0) -> Response:
-        """`after` is `last` of the caller's newest answer; older points are left out."""
+    async def data(after: int = 0, event: int = 0, request: int = 0) -> Response:
+        """The parameters are `last`, `last_event` and `last_request` of the caller's newest answer;
+        what is older is left out."""
+        history, events = sampler.history, sampler.events.ring
         answer = {
             "router": {
                 "id": identity,
@@ -64,20 +83,38 @@ def dashboard_routes(
                 "chat": live.settings.chat_page,
                 "up_s": time() - started,
             },
-            "paths": list(ENDPOINTS),
+            "now": time(),
+            "paths": _served_paths(view.fleet),
             "interval_s": INTERVAL_S,
             "window_s": INTERVAL_S * WINDOW,
             "kept_s": INTERVAL_S * POINTS,
             "last": history.last,
             "points": history.after(after),
             "pools": {
-                pool: [replica_row(member) for member in members]
+                pool: [_shown(replica_row(member)) for member in members]
                 for pool, members in view.fleet.pools.items()
             },
             "queues": queue_lengths(),
+            "models": sampler.replicas.rates(),
+            "last_event": events.last,
+            "events": events.after(event),
+            "last_request": requests.last,
+            "requests": requests.after(request),
             "decisions": await decisions.rows(),
         }
         headers = {"cache-control": "no-store"}
         return Response(msgspec.json.encode(answer), 200, headers, "application/json")
 
     return router
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: row[name] for name in REPLICA_FIELDS}
+
+
+def _served_paths(fleet: Fleet) -> list[str]:
+    """The endpoints with JSON bodies, which a person can type, that at least one replica serves, as
+    far as known."""
+    beats = [member.beat for members in fleet.pools.values() for member in members]
+    typed = [path for path, endpoint in ENDPOINTS.items() if endpoint.media == JSON]
+    return [path for path in typed if any(beat.serves(path) for beat in beats)]

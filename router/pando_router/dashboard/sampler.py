@@ -6,7 +6,9 @@ from time import time
 
 from prometheus_client import Counter
 
+from pando_router.dashboard.events import FleetEvents
 from pando_router.dashboard.history import INTERVAL_S, History, Totals
+from pando_router.dashboard.replica_totals import ReplicaTotals
 from pando_router.errors import CLIENT_CLOSED_REQUEST
 from pando_router.fleet_view.view import FleetView
 from pando_router.process.lifecycle import Lifecycle
@@ -15,7 +17,7 @@ from pando_router.telemetry.tallies import ByLabels, Count
 
 
 class Sampler:
-    """`run` fills `history`."""
+    """`run` fills `history`, `events` and `replicas`."""
 
     def __init__(
         self,
@@ -28,9 +30,8 @@ class Sampler:
         self._view = view
         self._lifecycle = lifecycle
         self._queue_lengths = queue_lengths
-        self._gaps: dict[str, tuple[float, int]] = {}  # by incarnation, as last reported
-        self._gap_s = 0.0
-        self._gap_count = 0
+        self.replicas = ReplicaTotals()
+        self.events = FleetEvents()
         self.history = History((*FIRST_BYTE_BOUNDS, float("inf")))
 
     async def run(self) -> None:
@@ -40,21 +41,27 @@ class Sampler:
             await asyncio.sleep(INTERVAL_S)
 
     def sample(self) -> None:
-        self._follow_gaps()
+        at, fleet = time(), self._view.fleet
+        self.events.look(at, fleet, self._view.redis.worst)
+        self.replicas.follow(at, (one.beat for members in fleet.pools.values() for one in members))
+        counted = self.replicas.sum
         answered, refused, failed = self._requests()
         metrics = self._metrics
         self.history.add(
             Totals(
-                at=time(),
+                at=at,
                 answered=answered,
                 refused=refused,
                 failed=failed,
                 prompt_tokens=_sum(metrics.prompt_tokens),
                 predicted_tokens=_sum(metrics.predicted_tokens),
                 delivered_tokens=_sum(metrics.delivered_tokens),
+                cuts=_sum(metrics.cuts),
                 first_tokens=self._first_tokens(),
-                gap_s=self._gap_s,
-                gaps=self._gap_count,
+                gap_s=counted.gap_s,
+                gaps=counted.gaps,
+                tokens_in=counted.tokens_in,
+                tokens_out=counted.tokens_out,
                 in_flight=self._lifecycle.requests,
                 queued=sum(self._queue_lengths().values()),
             )
@@ -85,20 +92,8 @@ class Sampler:
                     counts[float(sample.labels["le"])] += sample.value
         return tuple(counts.values())
 
-    def _follow_gaps(self) -> None:
-        """Adds what the replicas measured since the last call; a new one starts at zero."""
-        known = self._gaps
-        self._gaps = {}
-        for members in self._view.fleet.pools.values():
-            for beat in (member.beat for member in members):
-                now = (beat.inter_token_seconds_total, beat.inter_tokens_total)
-                before = known.get(beat.incarnation, now)
-                self._gaps[beat.incarnation] = now
-                self._gap_s += max(0.0, now[0] - before[0])
-                self._gap_count += max(0, now[1] - before[1])
 
-
-def _sum(metric: ByLabels[Counter, Count]) -> float:
+def _sum(metric: ByLabels[Counter, Count] | Counter) -> float:
     """The sum over all labels of a counter."""
     return sum(
         sample.value

@@ -6,7 +6,6 @@ Read in this order:
     driver.py     drives `core.tries` with asyncio: place, send, wait, retry, relay
     sending.py    sends a request to a replica: headers and body
     relay.py      streams the answer back to the client
-    rename.py     replaces the model's name in a body
 
 Imports most of the router; imported by `app` only.
 """

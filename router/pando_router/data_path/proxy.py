@@ -6,6 +6,7 @@ A request is parsed once, here. Answers are not parsed.
 import logging
 
 from pando_fleet.http.request_id import request_id_of
+from pando_fleet.http.server.incoming import Incoming
 from pando_fleet.traces import Tracing
 from pando_router.api_keys.tenant import OPEN
 from pando_router.data_path.driver import Driver
@@ -14,7 +15,6 @@ from pando_router.data_path.relay import break_off
 from pando_router.endpoints import ENDPOINTS
 from pando_router.errors import CLIENT_CLOSED_REQUEST, ApiError, ClientDisconnectedError
 from pando_router.exchange.exchange import Audience, Exchange
-from pando_router.http.incoming import Incoming
 from pando_router.migration.errors import MigrationError
 from pando_router.migration.migrator import Migrator
 from pando_router.process.lifecycle import Lifecycle
@@ -56,7 +56,7 @@ class Proxy:
         try:
             with self._lifecycle:
                 body = await reception.body(exchange)
-                order = reception.read(exchange, body)
+                order = await reception.read(exchange, body)
                 del body  # the order has it, perhaps with another model's name
                 if order.prompt.request.earlier is not None:
                     order = await reception.at_home(exchange, order)

@@ -5,14 +5,15 @@ from time import perf_counter
 
 from msgspec.structs import replace
 
+from pando_fleet.http.off_loop import off_loop
+from pando_fleet.http.server.bodies import Bodies
 from pando_fleet.http.time_limit import time_limit_s
 from pando_router.configuration.live import Live
-from pando_router.data_path.rename import with_model
+from pando_router.endpoints.endpoint import JSON
 from pando_router.errors import ApiError, unavailable
 from pando_router.exchange.exchange import Exchange, Order
 from pando_router.fleet_view.models import Models
 from pando_router.fleet_view.view import FleetView
-from pando_router.http.byte_budget import ByteBudget
 from pando_router.kept_responses.earlier import Earlier
 from pando_router.migration.plan import plan
 from pando_router.placing.route import resolve
@@ -21,6 +22,15 @@ from pando_router.process.lifecycle import Lifecycle
 from pando_router.tenants.charge import Charge
 from pando_router.tenants.limiter import Limiter
 from pando_router.tenants.tenants import Tenants
+
+INLINE_COST = 128 * 1024
+"""Of a body that is parsed in the event loop, in 3 ms at most."""
+
+_VALUE_COST = 64  # bytes of text that are parsed as fast as a prompt, which a comma may end
+
+
+def _cost(body: bytes) -> int:
+    return len(body) + _VALUE_COST * body.count(b",")
 
 
 class Reception:
@@ -32,12 +42,11 @@ class Reception:
         live: Live,
         view: FleetView,
         lifecycle: Lifecycle,
-        bodies: ByteBudget,
+        bodies: Bodies,
         tenants: Tenants,
         limiter: Limiter,
         earlier: Earlier,
     ) -> None:
-        """`bodies` is the memory budget for the bodies of all requests."""
         self._live = live
         self._steer = live.derived(Steerer)
         self._view = view
@@ -59,22 +68,36 @@ class Reception:
             raise ApiError(405, message, headers={"allow": "POST"})
         if self._lifecycle.draining:
             raise unavailable("this router is shutting down", "draining")
-        if self._lifecycle.requests > settings.max_requests:
+        if self._lifecycle.requests - self._bodies.arriving > settings.max_requests:
             raise unavailable("this router is at its limit of concurrent requests", "overloaded")
         headers = incoming.headers
-        exchange.headers_read(self._tenants.of(headers), time_limit_s(headers))
-        return incoming.body(settings.max_body_bytes, self._bodies)
+        tenant = self._tenants.of(headers)
+        exchange.headers_read(tenant, time_limit_s(headers))
+        return incoming.body(
+            settings.max_body_bytes,
+            self._bodies,
+            client=tenant.name or None,
+            max_values=settings.max_body_values if exchange.endpoint.media == JSON else None,
+        )
 
-    def read(self, exchange: Exchange, body: bytes) -> Order:
-        """Parses the body. Raises ApiError 400, 403, 404, 503."""
+    async def read(self, exchange: Exchange, body: bytes) -> Order:
+        """Parses the body, a long one beside the event loop. Raises ApiError 400, 403, 404, 503."""
         incoming, endpoint, tenant = exchange.incoming, exchange.endpoint, exchange.tenant
+        content_type = endpoint.content_type(incoming.headers)
+        request = await off_loop(
+            lambda: endpoint.parse(body, content_type), _cost(body), INLINE_COST
+        )
         settings = self._live.settings
         steering = self._steer.now(incoming.headers, admin=tenant.admin)
         models = Models(self._view.fleet, settings.aliases, tenant)
-        request = endpoint.parse(body)
         prompt = resolve(request, models, incoming.path, steering, tenant)
         if prompt.rename is not None:
-            body = with_model(body, prompt.rename)
+            name = prompt.rename
+            body = await off_loop(
+                lambda: endpoint.renamed(body, content_type, name),
+                _cost(body),
+                INLINE_COST,
+            )
         return Order(prompt, body, plan(settings, endpoint.migration, request))
 
     async def at_home(self, exchange: Exchange, order: Order) -> Order:

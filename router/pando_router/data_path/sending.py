@@ -3,11 +3,11 @@
 from collections.abc import Awaitable
 from math import inf
 
+from pando_fleet.http.server.headers import Headers
 from pando_fleet.http.time_limit import time_left
 from pando_router.core.route import Route
 from pando_router.exchange.exchange import Exchange, Order
 from pando_router.http.answer import Answer
-from pando_router.http.headers import Headers
 from pando_router.http.upstream import Upstream
 from pando_router.migration.migrator import Migrator
 from pando_router.migration.stream import Stream

@@ -3,14 +3,17 @@
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
+from pando_fleet.images.in_prefix import PrefixImage
+from pando_fleet.placement.prefix import seen_bytes
 from pando_router.endpoints.endpoint import Endpoint, Replay
 from pando_router.errors import bad_request
 from pando_router.migration.errors import DivergedError
 from pando_router.migration.events import Event
 from pando_router.migration.form import Fit, Form
 from pando_router.migration.sent import Sent
-from pando_router.requests.fields import count, deterministic, priority, text
+from pando_router.requests.fields import canonical, count, deterministic, priority, text
 from pando_router.requests.plain import prompted
 from pando_router.requests.request import Request
 
@@ -19,6 +22,7 @@ class GenerateBody(msgspec.Struct, gc=False):
     model: str | None = None
     text: Any = None
     input_ids: Any = None
+    image_data: Any = None
     sampling_params: Any = None
     stream: Any = None
     priority: Any = None
@@ -44,8 +48,16 @@ def _read(fields: GenerateBody) -> Request:
         cache_salt=_salt(fields.cache_salt, fields.extra_key, fields.lora_path),
     )
     if fields.text is not None:
-        return prompted(request, fields.text, "text")
-    return prompted(request, fields.input_ids, "input_ids")
+        request = prompted(request, fields.text, "text")
+    else:
+        request = prompted(request, fields.input_ids, "input_ids")
+    return _with_images(request, fields.image_data) if fields.image_data else request
+
+
+def _with_images(request: Request, urls: Any) -> Request:
+    images: list[PrefixImage] = []
+    seen = canonical("image_data", seen_bytes, urls, images)
+    return replace(request, prefix=seen + request.prefix, images=tuple(images))
 
 
 def _salt(*names: Any) -> str:
@@ -107,7 +119,7 @@ _PROMPT = ("text", "input_ids")
 GENERATE = Endpoint(
     paths=("/generate",),
     api="SGLang",
-    placed_by="the first `text` or `input_ids`",
+    placed_by="`image_data`, then the first `text` or `input_ids`",
     body=GenerateBody,
     read=_read,
     example={"text": "Once upon a time", "sampling_params": {"max_new_tokens": 10}},

@@ -8,6 +8,9 @@ from pando_fleet.images.in_prefix import PrefixImage
 from pando_fleet.placement.prefix import messages_bytes
 from pando_router.endpoints.endpoint import MODEL, Endpoint, Replay
 from pando_router.endpoints.error_forms import ANTHROPIC
+from pando_router.endpoints.typed_events import MessageEvents
+from pando_router.migration.events import encoded
+from pando_router.migration.form import Form
 from pando_router.requests.fields import canonical, count, deterministic, priority, text
 from pando_router.requests.request import Request
 from pando_router.requests.tools import NO_TOOLS, read_tools
@@ -63,6 +66,15 @@ MESSAGES = Endpoint(
     example={**_EXAMPLE, "max_tokens": 100},
     errors=ANTHROPIC,
     replay=Replay(("messages",), {"max_tokens": 1}),
+    migration=Form(
+        MessageEvents(),
+        ("messages",),
+        with_text=None,
+        named=True,
+        last_event=encoded({"type": "message_stop"}, named=True),
+        error_event=b'event: error\ndata: {"type":"error",',
+        gone=(b'"overloaded_error"',),
+    ),
 )
 
 COUNT_TOKENS = Endpoint(

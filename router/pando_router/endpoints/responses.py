@@ -8,6 +8,8 @@ import msgspec
 from pando_fleet.images.in_prefix import PrefixImage
 from pando_fleet.placement.prefix import responses_bytes
 from pando_router.endpoints.endpoint import CACHE_SALT, MODEL, Endpoint, Replay
+from pando_router.endpoints.typed_events import ResponseEvents
+from pando_router.migration.form import Form
 from pando_router.requests.fields import canonical, count, text
 from pando_router.requests.hints import Hints
 from pando_router.requests.request import Request
@@ -54,6 +56,15 @@ RESPONSES = Endpoint(
     example={"model": MODEL, "input": "What is a tree?"},
     salts=CACHE_SALT,
     replay=Replay(("input",), {"max_output_tokens": 1}),
+    migration=Form(
+        ResponseEvents(),
+        ("input",),
+        with_text=None,
+        named=True,
+        last_event=b"",
+        error_event=b"event: response.failed\n",
+        gone=(b'"code":"engine_gone"', b'"code":"engine_stalled"'),
+    ),
     answer_name=re.compile(rb'"id"\s*:\s*"(resp_[\w-]+)"'),
 )
 

@@ -12,13 +12,13 @@ from typing import Any, Concatenate, ParamSpec
 
 import msgspec
 
+from pando_fleet.http.server.incoming import Incoming
 from pando_router.api_keys.tenant import OPEN, Tenant
 from pando_router.core.events import CacheReport, Failure, Head, Observer
 from pando_router.core.route import Route
 from pando_router.endpoints import Endpoint
 from pando_router.exchange.past import Try
 from pando_router.exchange.tail import Tail
-from pando_router.http.incoming import Incoming
 from pando_router.migration.plan import Plan
 from pando_router.migration.stream import Stream
 from pando_router.placing.route import Prompt

@@ -29,7 +29,7 @@ class Explanation:
     prompt_tokens: int  # estimated
     images: list[str]  # in words, with their estimated tokens
     chunks: int  # number of chunk keys of the prompt
-    chosen: str | None  # a replica; None if the policy chooses by turn or at random
+    chosen: str | None  # a replica; None if the policy chooses by turn or at random, or it waits
     reason: str
     candidates: list[dict[str, Any]]
 
@@ -69,16 +69,20 @@ async def explain(
     if not is_up(target.pool):
         raise unavailable("Redis is away, so the candidates' costs are unknown", "redis_away")
     ask = dispatcher.ask(target, prompt, members)
-    candidates = await dispatcher.placer(target.pool).explain(ask)
+    placer = dispatcher.placer(target.pool)
+    candidates = await placer.explain(ask)
+    crowded = await placer.crowd(ask) if ask.bounds_sessions else None
     policy = policies.name(target.pool, prompt.steering.policy)
-    if not POLICIES[policy].is_stateless:  # explaining would count a turn
+    if crowded is not None:
+        chosen, reason = None, reasons.waits_for_memory(crowded)
+    elif not POLICIES[policy].is_stateless:  # explaining would count a turn
         chosen, reason = None, f"policy {policy} does not consider costs"
     elif picked := policies.of(target.pool, policy).pick(prompt, members):
         chosen = picked.beat.replica
         reason = f"policy {policy} chooses {chosen}"
     else:  # the policy leaves it to the shared placement
         chosen = candidates[0].replica if candidates and not candidates[0].full else None
-        reason = reasons.choice(candidates)
+        reason = reasons.choice(candidates, ask.prompt_tokens)
     return Explanation(
         model=target.model,
         pool=target.pool,

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from pando_fleet.images.in_prefix import PrefixImage
 from pando_fleet.placement.prefix import CHUNK_BYTES
-from pando_fleet.redis.layout.rows import Candidate
+from pando_fleet.redis.layout.rows import Candidate, Crowded
 from pando_router.exchange.past import Past
 
 
@@ -22,62 +22,98 @@ class Hit(StrEnum):
 
 
 def images(images: Sequence[PrefixImage]) -> list[str]:
-    """Each image and video of a prompt in words, such as "image, 576 tokens (640 x 480 pixels)"."""
-    return [
-        f"{'video' if image.film else 'image'}, {image.tokens or 'unknown'} tokens{_seen(image)}"
-        for image in images
-    ]
+    """Each image, video and sound of a prompt in words, such as "image, 576 tokens (640 x 480
+    pixels)"."""
+    return [f"{_kind(image)}, {image.tokens or 'unknown'} tokens{_seen(image)}" for image in images]
+
+
+def _kind(image: PrefixImage) -> str:
+    if image.seconds is not None:
+        return "sound"
+    return "video" if image.film else "image"
 
 
 def _seen(image: PrefixImage) -> str:
+    if image.seconds is not None:
+        return f" ({image.seconds:.1f} s)"
     if image.film is not None:
         width, height = image.film.size
         return f" ({width} x {height} pixels, {image.film.seconds:.1f} s)"
     return f" ({image.size.width} x {image.size.height} pixels)" if image.size else ""
 
 
-def choice(candidates: Sequence[Candidate]) -> str:
+def choice(candidates: Sequence[Candidate], prompt_tokens: int | None = None) -> str:
     """Why the first of `candidates`, the cheapest, is chosen."""
     if not candidates:
         return "no candidate is fresh and ready by Redis's clock"
     best = candidates[0]
     if best.full:
         return "all candidates are full: the request would wait in the queue"
-    words = f"{best.replica} has the lowest cost, {best.cost_s:.4f} s: {terms(best)}"
+    words = terms(best, prompt_tokens)
     if len(candidates) > 1 and not candidates[1].full:
-        words += f"; next is {candidates[1].replica} with {candidates[1].cost_s:.4f} s"
+        words += f"; {candidates[1].replica} would take {seconds(candidates[1].cost_s)}"
     return words
 
 
-def terms(candidate: Candidate) -> str:
-    c = candidate
-    adapter = ""
-    if c.adapter_load_s or c.adapter_wait_s:
-        adapter = (
-            f", waits {c.adapter_wait_s:.4f} s for a slot for its adapter and loads it in"
-            f" {c.adapter_load_s:.4f} s, for which another gives way that costs"
-            f" {c.adapter_evict_s:.4f} s if it is needed again"
-        )
+def waits_for_memory(crowded: Crowded) -> str:
+    session = "a session that returns" if crowded.is_back else "a new session"
     return (
-        f"waits {c.wait_s:.4f} s for prefills and {c.kv_wait_s:.4f} s for KV space"
-        f" ({c.pinned_tokens} of {c.capacity_tokens} tokens pinned), computes {c.work_s:.4f} s"
-        f" ({c.matched_tokens} tokens cached) with {c.queue:.0f} waiting there and"
-        f" {c.coming:.1f} more expected, costs a busy pool {c.pool_s:.4f} s, and evicts tokens"
-        f" that cost {c.evict_s:.4f} s if they are needed again{adapter}"
+        f"waits: {session} has no room beside the others, whose working set is"
+        f" {crowded.working_set_tokens:,} of {crowded.capacity_tokens:,} tokens"
     )
+
+
+def terms(candidate: Candidate, prompt_tokens: int | None = None) -> str:
+    """A candidate and the delay that a request causes there, such as "worker-0: 112 of 136 tokens
+    cached, nobody waits: 15 ms". Terms that add no delay are left out."""
+    c = candidate
+    of = "" if prompt_tokens is None else f" of {prompt_tokens}"
+    cached = c.matched_tokens if prompt_tokens is None else min(c.matched_tokens, prompt_tokens)
+    parts = [f"{cached}{of} tokens cached", _waits(c)]
+    if _counts(c.kv_wait_s):
+        pinned = f"{c.pinned_tokens} of {c.capacity_tokens} tokens pinned"
+        parts.append(f"{seconds(c.kv_wait_s)} until KV memory is free ({pinned})")
+    if c.adapter_wait_s:
+        parts.append(f"{seconds(c.adapter_wait_s)} until a slot for its adapter is free")
+    if c.adapter_load_s:
+        parts.append(f"{seconds(c.adapter_load_s)} to load its adapter")
+    if c.adapter_evict_s:
+        parts.append(f"{seconds(c.adapter_evict_s)} if the adapter that gives way is needed again")
+    if _counts(c.evict_s):
+        parts.append(f"{seconds(c.evict_s)} if what it evicts is needed again")
+    if _counts(c.pool_s):
+        parts.append(f"{seconds(c.pool_s)} for those that wait in the pool")
+    return f"{c.replica}: {', '.join(parts)}: {seconds(c.cost_s)}"
+
+
+def _waits(c: Candidate) -> str:
+    if c.queue < 0.5 and not _counts(c.wait_s):
+        return "nobody waits"
+    number = max(1, round(c.queue))
+    return f"{seconds(c.wait_s)} behind {number} that {'waits' if number == 1 else 'wait'}"
+
+
+def _counts(delay_s: float) -> bool:
+    """Whether a delay is worth a word; sums of differences leave some that are not."""
+    return delay_s >= 0.0001
+
+
+def seconds(value: float) -> str:
+    """Three digits, in ms below a second."""
+    return f"{1000 * value:.3g} ms" if value < 0.9995 else f"{float(f'{value:.3g}'):g} s"
 
 
 def past_choice(past: Past) -> str:
     """Why the replica of a past try was chosen."""
-    placement = past.placement
+    placement, report = past.placement, past.tried.report
+    prompt_tokens = report.prompt_tokens if report else None
     if placement is None:
         return f"chosen without Redis, which was away or knew no ready replica: {past.replica}"
     if past.policy != "cache_aware" and placement.only:
-        return f"policy {past.policy} chose {past.replica}: {terms(placement.chosen)}"
+        return f"policy {past.policy} chose {terms(placement.chosen, prompt_tokens)}"
     if placement.candidates:
-        return choice(placement.candidates)
-    best = placement.chosen
-    return f"{best.replica} had the lowest cost, {best.cost_s:.4f} s: {terms(best)}"
+        return choice(placement.candidates, prompt_tokens)
+    return terms(placement.chosen, prompt_tokens)
 
 
 def past_hit(past: Past) -> tuple[Hit, str]:

@@ -107,8 +107,12 @@ class Models:
             for member in target.members
             for endpoint in member.beat.endpoints
         }
-        return ApiError(
-            404,
-            f"no replica of model {name!r} serves {path}; they serve {', '.join(sorted(paths))}",
-            code="endpoint_not_found",
-        )
+        message = f"no replica of model {name!r} serves {path}; they serve"
+        message += f" {', '.join(sorted(paths))}"
+        able = [other for other in self.names() if self._serves(other, path)]
+        if able:
+            message += f". {path} is served by {', '.join(map(repr, able[:SHOWN]))}"
+        return ApiError(404, message, param="model", code="endpoint_not_found")
+
+    def _serves(self, name: str, path: str) -> bool:
+        return bool(self._fleet.serving(self._aliases.get(name, name), path))

@@ -18,6 +18,7 @@ class ReplicaRow:
     def __call__(self, member: Member) -> dict[str, Any]:
         beat = member.beat
         prompt_tokens = beat.prompt_tokens_total
+        sources = beat.source_hits_total + beat.source_misses_total
         return {
             "replica": beat.replica,
             "incarnation": beat.incarnation,
@@ -36,6 +37,8 @@ class ReplicaRow:
             "endpoints": beat.endpoints,
             "image_rule": to_builtins(beat.image_rule),
             "state": member.state.value,
+            "stage": beat.stage,
+            "stage_done": beat.stage_done,
             "age_ms": member.age_ms,
             "running": beat.running,
             "waiting": beat.waiting,
@@ -46,6 +49,8 @@ class ReplicaRow:
             "prefill_tokens_per_s": beat.prefill_tokens_per_s,
             "decode_tokens_per_s": beat.decode_tokens_per_s,
             "hit_rate": beat.cached_prompt_tokens_total / prompt_tokens if prompt_tokens else None,
+            "encoded_sources": beat.source_misses_total if sources else None,
+            "source_hit_rate": beat.source_hits_total / sources if sources else None,
             "in_flight": self.flights.in_flight[beat.incarnation],  # of this router
             "breaker": self.flights.breaker.state(beat.incarnation).value,
             "healthy": beat.incarnation not in self.flights.unhealthy,  # by this router's checks

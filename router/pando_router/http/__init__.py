@@ -1,5 +1,5 @@
-"""The router's HTTP/1.1: `server` for clients, `upstream` for replicas.
+"""HTTP/1.1 to replicas: `upstream` sends a request, `answer` reads the answer.
 
-Own asyncio protocols on httptools (llhttp): a request costs one task, and usually one read and one
-write per side. Nothing here depends on models, placement or Redis.
+Own asyncio protocols on httptools (llhttp). The server for clients is `pando_fleet.http.server`.
+Nothing here depends on models, placement or Redis.
 """

@@ -3,7 +3,8 @@
 import asyncio
 from typing import Protocol
 
-from pando_router.http.headers import NOT_RETURNED, Headers, without
+from pando_fleet.http.server.headers import Headers
+from pando_router.http.headers import NOT_RETURNED, without
 
 MAX_UNREAD_BYTES = 256 * 1024  # above it, reading from the replica pauses
 MAX_DIGITS = 15  # of a number in a header, so that a double, such as a metric, holds it exactly

@@ -1,13 +1,10 @@
-"""Header lists, with lower-case names and unchanged values: filtering and writing them."""
+"""Which headers pass from clients to replicas, and from replicas to clients."""
 
-from collections.abc import Iterable
-from functools import lru_cache
-from http import HTTPStatus
-
+from pando_fleet.http.server.headers import Headers
 from pando_fleet.http.time_limit import HEADERS as TIME_LIMITS
 
-Header = tuple[bytes, bytes]
-Headers = list[Header]
+PRIORITY_HEADER = b"x-priority"
+"""Orders the queues of router and worker, where `allow_priority_header` lets it."""
 
 # Valid for one connection only, not forwarded (RFC 9110, 7.6.1).
 _HOP_BY_HOP = frozenset(
@@ -42,17 +39,3 @@ def without(headers: Headers, left_out: frozenset[bytes], connection: bytes) -> 
     if connection and connection.lower() not in _NAMES_NOTHING:
         left_out = left_out.union(token.strip().lower() for token in connection.split(b","))
     return [header for header in headers if header[0] not in left_out]
-
-
-@lru_cache(maxsize=1024)
-def status_line(status: int) -> bytes:
-    try:
-        phrase = HTTPStatus(status).phrase
-    except ValueError:
-        phrase = ""
-    return f"HTTP/1.1 {status} {phrase}".encode()
-
-
-def head(first_line: bytes, headers: Iterable[Header]) -> bytes:
-    """The first line, the headers, and the blank line."""
-    return b"\r\n".join((first_line, *map(b": ".join, headers), b"\r\n"))

@@ -5,11 +5,11 @@ import ssl
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from pando_router.current import Current
+from pando_fleet.current import Current
+from pando_fleet.http.server.sweeper import Sweeper
 from pando_router.http.answer import NoConnectionError, ReplicaFailedError
 from pando_router.http.limits import ReplicaLimits
 from pando_router.http.replica_connection import ReplicaConnection
-from pando_router.http.sweeper import Sweeper
 
 # Below uvicorn's 5 s, so that a replica does not close a connection just as a request is sent.
 KEEP_ALIVE_S = 4.0
@@ -30,7 +30,7 @@ def origin_of(url: str) -> Origin:
     """Parses a URL. Raises ValueError, with a reason, if it is not a valid http or https URL."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https"):
-        raise ValueError("it starts with neither http:// nor https://")
+        raise ValueError("it must start with http:// or https://")
     if not parts.hostname:
         raise ValueError("it has no host")
     if parts.username is not None or parts.query or parts.fragment:

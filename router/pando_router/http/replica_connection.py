@@ -6,7 +6,8 @@ from typing import Protocol, cast
 
 import httptools
 
-from pando_router.current import Current
+from pando_fleet.current import Current
+from pando_fleet.http.server.sweeper import NEVER, Sweeper
 from pando_router.http.answer import (
     MAX_UNREAD_BYTES,
     Answer,
@@ -15,7 +16,6 @@ from pando_router.http.answer import (
     ReplicaSilentError,
 )
 from pando_router.http.limits import ReplicaLimits
-from pando_router.http.sweeper import NEVER, Sweeper
 
 MAX_HEAD_BYTES = 256 * 1024
 MAX_HEADERS = 1024

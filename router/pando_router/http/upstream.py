@@ -4,17 +4,17 @@ import asyncio
 from collections.abc import Coroutine, Set
 from typing import Any
 
-from pando_router.current import Current
+from pando_fleet.current import Current
+from pando_fleet.http.server.headers import Headers, head
+from pando_fleet.http.server.sweeper import Sweeper
 from pando_router.http.answer import (
     Answer,
     ReplicaFailedError,
     ReplicaLostError,
 )
-from pando_router.http.headers import Headers, head
 from pando_router.http.limits import ReplicaLimits
 from pando_router.http.pool import Pool, origin_of
 from pando_router.http.replica_connection import Progress
-from pando_router.http.sweeper import Sweeper
 
 Asking = Coroutine[Any, Any, Answer]
 

@@ -9,6 +9,8 @@ import re
 from dataclasses import dataclass
 
 from pando_fleet.http.request_id import request_id_of
+from pando_fleet.http.server.bodies import Bodies
+from pando_fleet.http.server.incoming import Incoming
 from pando_fleet.records.homes import Homes
 from pando_fleet.redis.client import FleetError
 from pando_router.configuration.live import Live
@@ -23,8 +25,6 @@ from pando_router.errors import (
 from pando_router.fleet_view.snapshot import Member
 from pando_router.fleet_view.view import FleetView
 from pando_router.http.answer import Answer, ReplicaFailedError, ReplicaSilentError
-from pando_router.http.byte_budget import ByteBudget
-from pando_router.http.incoming import Incoming
 from pando_router.http.upstream import Upstream
 from pando_router.kept_responses.earlier import home_name
 from pando_router.process.lifecycle import Lifecycle
@@ -48,7 +48,7 @@ class StoredResponses:
     upstream: Upstream
     forwarding: Forwarding
     metrics: Metrics
-    bodies: ByteBudget
+    bodies: Bodies
 
     async def __call__(self, incoming: Incoming) -> None:
         request_id = request_id_of(incoming.headers)
@@ -71,10 +71,12 @@ class StoredResponses:
     async def _pass_on(self, incoming: Incoming, request_id: str) -> int:
         """Forwards the request; returns the answer's status. Raises ApiError,
         ClientDisconnectedError."""
-        if self.lifecycle.requests > self.live.settings.max_requests:
+        if self.lifecycle.requests - self.bodies.arriving > self.live.settings.max_requests:
             raise unavailable("this router is at its limit of concurrent requests", "overloaded")
         tenant = self.tenants.of(incoming.headers)
-        body = await incoming.body(self.live.settings.max_body_bytes, self.bodies)
+        body = await incoming.body(
+            self.live.settings.max_body_bytes, self.bodies, client=tenant.name or None
+        )
         member = await self._home(home_name(tenant, _name_in(incoming)))
         headers = self.forwarding(
             incoming.headers,

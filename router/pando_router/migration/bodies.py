@@ -58,6 +58,7 @@ def wants_count(form: Form, body: Body) -> bool:
 
 def continued(form: Form, body: Body, sent: Sent, tokens: int) -> Body:
     """The body for the text path; `tokens` counts the text so far. Raises RefusedError."""
+    assert form.with_text is not None
     sampling = form.sampling_of(body)
     for name in _BEYOND_TEXT:
         if any(where.get(name) for where in (body, sampling)):

@@ -35,5 +35,6 @@ def events_of(data: bytes) -> list[Event | str]:
     return found
 
 
-def encoded(event: Event) -> bytes:
-    return b"data: " + msgspec.json.encode(event) + b"\n\n"
+def encoded(event: Event, *, named: bool = False) -> bytes:
+    name = b"event: %s\n" % str(event.get("type")).encode() if named else b""
+    return name + b"data: " + msgspec.json.encode(event) + b"\n\n"

@@ -6,10 +6,10 @@ from contextlib import suppress
 
 import msgspec
 
+from pando_fleet.http.server.byte_budget import ByteBudget
 from pando_router.configuration.live import Live
 from pando_router.errors import ApiError
 from pando_router.http.answer import Answer
-from pando_router.http.byte_budget import ByteBudget
 from pando_router.migration.errors import MigrationError, RefusedError
 from pando_router.migration.plan import Plan
 from pando_router.migration.recording import Recording

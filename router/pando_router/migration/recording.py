@@ -4,7 +4,7 @@ Only whole events are sent, so that a replica that dies within one leaves no par
 client. Finding their ends costs one search per chunk.
 """
 
-from pando_router.http.byte_budget import ByteBudget
+from pando_fleet.http.server.byte_budget import ByteBudget
 
 
 class Recording:
@@ -17,7 +17,7 @@ class Recording:
         self._memory = memory
         self._events: list[bytes] = []
         self._size = 0  # of the events and the rest
-        self._rest = b""
+        self.held_back = b""  # the start of an event whose end has not come yet
         self.forgotten = ""  # why bytes are no longer kept; empty while they are
 
     def whole_events(self, chunk: bytes) -> bytes:
@@ -30,13 +30,13 @@ class Recording:
         if not self._memory.take(size):
             return self.forget("migrate_memory_bytes is used up by other streams") + chunk
         self._size += size
-        if self._rest:
-            chunk = self._rest + chunk
+        if self.held_back:
+            chunk = self.held_back + chunk
         end = end_of_events(chunk)
         events = chunk if end == len(chunk) else chunk[:end]
         if events:
             self._events.append(events)
-        self._rest = chunk[end:]
+        self.held_back = chunk[end:]
         return events
 
     def forget(self, why: str) -> bytes:
@@ -48,12 +48,12 @@ class Recording:
 
     def rest(self) -> bytes:
         """The bytes after the last whole event."""
-        rest, self._rest = self._rest, b""
+        rest, self.held_back = self.held_back, b""
         return rest
 
     def events(self) -> bytes:
         """All bytes sent to the client; drops the start of a further event."""
-        self._rest = b""
+        self.held_back = b""
         return b"".join(self._events)
 
     def close(self) -> None:

@@ -26,6 +26,12 @@ class Sent:
     token_ids: list[int] | None = None  # in order, if the replica reports them
     scored: int = 0  # tokens with log-probabilities sent, including those of an echoed prompt
     scores: dict[str, list[Any]] = field(default_factory=dict)  # if each event holds all so far
+    # Of typed streams: the marks between texts, whether a part of the answer has begun, the number
+    # of the last event, and the fields by which a Pando worker resumes the answer with its ids.
+    marks: list[tuple[Any, ...]] = field(default_factory=list)
+    has_parts: bool = False
+    number: int = -1
+    resumed: dict[str, Any] = field(default_factory=dict)
 
     def add(self, channel: Channel, text: str) -> None:
         self.texts[channel] = self.texts.get(channel, "") + text
@@ -33,7 +39,7 @@ class Sent:
     @property
     def is_empty(self) -> bool:
         """Whether nothing of the answer itself was sent."""
-        return not any(self.texts.values()) and not self.finished
+        return not any(self.texts.values()) and not self.has_parts and not self.finished
 
     def text(self, *channels: Channel) -> str:
         return "".join(self.texts.get(channel, "") for channel in channels)

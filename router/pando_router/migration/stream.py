@@ -9,7 +9,6 @@ stream.close()                                             in any case, at the e
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 
@@ -31,11 +30,6 @@ _RESUME = "resume_token_ids"
 _RESUMED = b"x-pando-resumed-tokens"
 _PROMPT_TOKENS = b"x-pando-prompt-tokens"  # sent by Pando's workers only
 _CACHED_TOKENS = b"x-pando-cached-tokens"
-
-# The event by which an engine reports within a stream that it is gone although its HTTP server is
-# not. Generated text cannot look like it, because quotes within JSON strings are escaped.
-_ERROR_EVENT = b'data: {"error":'
-_GONE = b"service_unavailable_error"
 
 
 @dataclass(slots=True)
@@ -80,10 +74,10 @@ class Stream:
             return self._fitted(self._continuation, chunk)
         if self.recording.forgotten:
             return chunk
-        found = chunk.find(_ERROR_EVENT)
-        if found >= 0 and _GONE in chunk[found:]:
+        held = self.recording.held_back
+        if (found := self.form.gone_at(held + chunk)) >= 0:
             self.failed = True
-            chunk = chunk[:found]
+            chunk = chunk[: max(0, found - len(held))]
         events = self.recording.whole_events(chunk)
         return events + self._forget_with_text(events) if self.refusal else events
 
@@ -132,14 +126,14 @@ class Stream:
         options = bodies.decode(self.body).get("stream_options") or {}
         ids, prompt = self.sent.token_ids, self.prompt_tokens
         if self.sent.has_usage or not options.get("include_usage") or ids is None or prompt is None:
-            return DONE_EVENT
+            return self.form.last_event
         usage: Event = {
             "prompt_tokens": prompt,
             "completion_tokens": len(ids),
             "total_tokens": prompt + len(ids),
             "prompt_tokens_details": {"cached_tokens": self.cached_tokens or 0},
         }
-        return encoded({**self.sent.identity, "choices": [], "usage": usage}) + DONE_EVENT
+        return encoded({**self.sent.identity, "choices": [], "usage": usage}) + self.form.last_event
 
     def goes_on(self, count: Count) -> None:
         """Another replica answered. Raises RefusedError if it cannot resume answers."""
@@ -151,21 +145,24 @@ class Stream:
 
     def _ask(self, body: Body, count_tokens: int | None) -> Body:
         sent, ids = self.sent, self.sent.token_ids
+        only_pando = self.form.with_text is None
         cached = sent.cached_tokens if self.cached_tokens is None else self.cached_tokens
         if sent.identity and not bodies.has_one_choice(self.form, body):
             raise RefusedError("it has several choices")
+        if self.prompt_tokens is None and (sent.resumed or (not sent.is_empty and only_pando)):
+            raise RefusedError("only Pando's workers can continue it")
         if sent.is_empty:
-            fit = Fit(cached_tokens=cached, scores_owed=sent.scored)
+            fit = Fit(cached_tokens=cached, scores_owed=sent.scored, marks_owed=[*sent.marks])
             self._continuation = _Continuation(fit, 0)
-            return body
+            return body | sent.resumed
         if self.refusal:
             raise RefusedError(self.refusal)
         if self.prompt_tokens is not None:
             # All sent text is repeated, whether or not the ids cover it.
-            fit = Fit(Owed(dict(sent.texts)), cached_tokens=cached)
+            fit = Fit(Owed(dict(sent.texts)), cached_tokens=cached, marks_owed=[*sent.marks])
             ids = self._resumable(body, ids or [], self.prompt_tokens, fit)
             self._continuation = _Continuation(fit, len(ids))
-            return body | {_RESUME: ids} if ids else body
+            return body | sent.resumed | ({_RESUME: ids} if ids else {})
         tokens = sent.text_tokens if count_tokens is None else count_tokens
         if tokens is None and bodies.wants_count(self.form, body):
             raise NeedsCountError(sent.text("content", "text"))
@@ -223,6 +220,9 @@ class Stream:
 
     def _fitted(self, continuation: _Continuation, chunk: bytes) -> bytes:
         data = continuation.rest + chunk
+        if (found := self.form.gone_at(data)) >= 0:
+            self.failed = True
+            data = data[:found]
         end = end_of_events(data)
         continuation.rest = data[end:]
         out = []
@@ -230,15 +230,12 @@ class Stream:
             if isinstance(event, str):
                 self.sent.done = True
                 out.append(DONE_EVENT)
-            elif _reports_gone(event):
-                self.failed = True
-                break
             else:
                 events = self.form.events
                 continuation.token_ids = events.token_ids(event, continuation.token_ids)
                 if events.fit(event, self.sent, continuation.fit):
                     events.read(event, self.sent)
-                    out.append(encoded(event))
+                    out.append(encoded(event, named=self.form.named))
         return b"".join(out)
 
 
@@ -248,8 +245,3 @@ class NeedsCountError(Exception):
     def __init__(self, text: str) -> None:
         super().__init__("the tokens of the text so far must be counted")
         self.text = text
-
-
-def _reports_gone(event: Event) -> bool:
-    error: Any = event.get("error")
-    return isinstance(error, dict) and error.get("type") == _GONE.decode()

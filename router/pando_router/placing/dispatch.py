@@ -4,10 +4,10 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Set
 from itertools import count
 from time import perf_counter
-from typing import Literal
 
+from pando_fleet.current import Current
 from pando_fleet.placement.lease import Lease
-from pando_fleet.placement.placer import Ask, NoReplica, Placer, PoolFull
+from pando_fleet.placement.placer import Ask, NoReplica, Placer, PoolCrowded, PoolFull
 from pando_fleet.redis.client import FleetError, FleetUnavailable
 from pando_router.configuration.live import Live
 from pando_router.configuration.settings import PolicyName
@@ -15,7 +15,6 @@ from pando_router.core import rendezvous
 from pando_router.core.alone import route_alone, with_room
 from pando_router.core.flight import Flight, Flights
 from pando_router.core.route import Route, Shortage
-from pando_router.current import Current
 from pando_router.fleet_view.snapshot import Member, Target
 from pando_router.fleet_view.view import FleetView
 from pando_router.placing.placers import Placers
@@ -85,8 +84,8 @@ class Dispatcher:
             return self._alone(target, members, picked, prompt)
         while True:
             lease = await self._lease(target, prompt, policy, members, picked)
-            if lease is Shortage.FULL:
-                return Shortage.FULL
+            if isinstance(lease, Shortage):
+                return lease
             if lease is None:
                 return self._place_alone(target, members, picked, policy, prompt)
             incarnation = lease.placement.chosen.incarnation
@@ -165,6 +164,9 @@ class Dispatcher:
             only=only,
             adapter=target.adapter_key,
             every=every,
+            bounds_sessions=settings.bound_sessions,
+            may_wait=prompt.may_be_held_back,
+            session=prompt.steering.session,
             max_outstanding=settings.max_replica_requests,
             tenant=prompt.tenant.name,
             tenant_share=prompt.tenant.share,
@@ -178,9 +180,10 @@ class Dispatcher:
         policy: PolicyName,
         members: tuple[Member, ...],
         picked: Member | None,
-    ) -> Lease | Literal[Shortage.FULL] | None:
-        """FULL if each member is at its limit of requests; None if Redis is away, refuses writes or
-        knows none of the replicas that this router trusts."""
+    ) -> Lease | Shortage | None:
+        """FULL if each member is at its limit of requests; CROWDED or RETURNS if the memory has no
+        room for its session; None if Redis is away, refuses writes or knows none of the replicas
+        that this router trusts."""
         if not self._view.is_up(target.pool):
             return None
         placer = self._placers.of(target.pool)
@@ -197,6 +200,8 @@ class Dispatcher:
                 lease = await self._place_on(placer, target, prompt, members, picked, every=every)
         except PoolFull:
             return Shortage.FULL
+        except PoolCrowded as error:
+            return Shortage.RETURNS if error.crowded.is_back else Shortage.CROWDED
         except NoReplica:
             return None
         except (FleetUnavailable, TimeoutError) as error:
@@ -226,6 +231,8 @@ class Dispatcher:
         try:
             name = picked.beat.replica
             return await Lease.take(placer, self.ask(target, prompt, members, name, every=every))
+        except PoolCrowded:
+            raise
         except NoReplica:  # it began to drain or warm since this router's last look
             rest = [member for member in members if member is not picked]
             if not rest:

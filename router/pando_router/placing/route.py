@@ -19,6 +19,7 @@ class Prompt(msgspec.Struct, frozen=True):
     steering: Steering = UNSTEERED
     rename: str | None = None  # the model's name in the forwarded body, if it differs
     tenant: Tenant = OPEN
+    may_be_held_back: bool = True  # its session may wait for memory
     within_s: float | None = None  # time limit in Redis, instead of placement_timeout
 
     @property

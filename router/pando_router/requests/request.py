@@ -22,13 +22,13 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     images: tuple[PrefixImage, ...] = ()  # of that prompt
     cut_bytes: int = 0  # of the prefix, which a placed request keeps only the beginning of
     extra_bytes: int = 0  # canonical bytes of further prompts in the same request
-    token_ids: int | None = None  # exact prompt tokens, if the client sent token ids
+    token_ids: int | None = None  # exact prompt tokens but of images, if the client sent token ids
     max_tokens: int | None = None  # the client's limit on the answer
     stream: bool = False
     n: int = 1  # choices of each prompt
     deterministic: bool = False  # greedy or seeded: a repeated request yields the same tokens
     scored: bool = False  # asks for log-probabilities
-    priority: int | None = None  # higher first
+    priority: int | None = None  # smaller first
     user: str | None = None  # the end user or session that the client names
     cache_salt: str = ""  # cached prefixes are shared among equal salts only
     earlier: str | None = None  # the id of a response or conversation that one replica keeps
@@ -65,7 +65,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     def prompt_tokens(self, bytes_per_token: float) -> int:
         """Estimated from the bytes, or exact if token ids were sent; at least 1."""
         if self.token_ids is not None:
-            return max(1, self.token_ids)
+            return max(1, self.token_ids + self.image_tokens)
         size, seen = len(self.prefix) + self.cut_bytes + self.extra_bytes, 0
         if self.images:
             seen = self.image_tokens

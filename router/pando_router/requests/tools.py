@@ -4,6 +4,7 @@ from functools import lru_cache
 
 import msgspec
 
+from pando_fleet.misread import misread
 from pando_fleet.placement.prefix import tools_bytes
 from pando_router.errors import bad_request
 from pando_router.requests.fields import canonical
@@ -33,7 +34,7 @@ def _canonical(spelled: bytes) -> bytes:
     try:
         tools = _decode(spelled)
     except msgspec.ValidationError as error:  # a number out of range
-        raise bad_request(f"{error} in `tools`", "tools") from error
+        raise bad_request(f"tools: {misread(error).about('this list')}", "tools") from error
     return canonical("tools", tools_bytes, tools)
 
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from pando_fleet.http.server.headers import Headers
 from pando_fleet.traces import Tracing, fail, traceparent
 from pando_router.core.route import Route
-from pando_router.http.headers import Headers
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from pando_router.http.headers import Headers
+from pando_fleet.http.server.headers import Headers
 
 
 class Charge(msgspec.Struct, frozen=True, gc=False):

@@ -5,15 +5,23 @@ from dataclasses import dataclass
 
 from pydantic import SecretStr
 
+from pando_fleet.http.api_key import bearer
+from pando_fleet.http.server.headers import Headers
 from pando_router.api_keys.tenant import Tenant
 from pando_router.configuration.live import Live
 from pando_router.configuration.settings import RouterSettings
-from pando_router.http.headers import NOT_FORWARDED, Headers, without
+from pando_router.http.headers import NOT_FORWARDED, PRIORITY_HEADER, without
 
 SALT_HEADER = b"x-pando-cache-salt"
+TENANT_HEADER = b"x-pando-tenant"
+"""Whose request it is: a worker keeps responses for their tenant alone."""
 
-_DROPPED = NOT_FORWARDED | {SALT_HEADER}
-_DROPPED_WITH_KEYS = _DROPPED | {b"authorization", b"x-api-key"}
+OWN = b"x-pando-"
+"""Headers between routers and workers; a client's never pass."""
+
+KEYS = frozenset((b"authorization", b"x-api-key"))
+_PRIORITY = frozenset((PRIORITY_HEADER,))
+_DROPPED_WITH_KEYS = NOT_FORWARDED | KEYS
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +50,7 @@ class Forwarding:
     """
 
     def __init__(self, live: Live) -> None:
+        self._live = live
         self._keys = live.derived(_Keys.of)
 
     def key(self, url: str) -> Headers:
@@ -61,14 +70,22 @@ class Forwarding:
         """The headers for the replica at `url`; `connection` is the client's Connection header."""
         keys = self._keys.now
         added = keys.own.get(url, keys.usual)
-        dropped = _DROPPED_WITH_KEYS if keys.ends_here or added else _DROPPED
-        kept = without(headers, dropped, connection)
+        dropped = _DROPPED_WITH_KEYS if keys.ends_here or added else NOT_FORWARDED
+        if not self._live.settings.allow_priority_header:
+            dropped |= _PRIORITY
+        kept = [
+            header
+            for header in without(headers, dropped, connection)
+            if not header[0].startswith(OWN)
+        ]
         kept.append((b"x-request-id", request_id.encode()))
         kept += added
+        if tenant.name:
+            kept.append((TENANT_HEADER, tenant.name.encode()))
         if tenant.isolate:
             kept.append((SALT_HEADER, tenant.name.encode()))
         return kept
 
 
 def _bearer(key: SecretStr) -> Headers:
-    return [(b"authorization", b"Bearer " + key.get_secret_value().encode())]
+    return [bearer(key.get_secret_value())]

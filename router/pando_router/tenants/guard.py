@@ -3,16 +3,15 @@
 from collections.abc import Collection, MutableMapping
 from typing import Any
 
-from starlette.types import ASGIApp, Receive, Scope, Send
-
 from pando_router.api_keys.tenant import Tenant
-from pando_router.errors import ApiError, error_answer
+from pando_router.errors import ApiError
 from pando_router.tenants.tenants import Tenants
 
 SCOPE_KEY = "pando.tenant"
 
 ROOT_PATH = "/"
-OPEN_PATHS = frozenset((ROOT_PATH, "/healthz", "/readyz", "/openapi.json"))
+OPEN_PATHS = frozenset((ROOT_PATH, "/health", "/healthz", "/readyz", "/version", "/openapi.json"))
+_READING = ("GET", "HEAD")
 _MODELS = "/v1/models"  # every tenant sees its own models
 
 
@@ -23,37 +22,29 @@ def tenant_of(scope: MutableMapping[str, Any]) -> Tenant:
 
 
 class Guard:
-    """Wraps an ASGI app, and puts the request's tenant into its scope.
+    """Admits requests before their bodies are read, and puts each one's tenant into its scope.
 
     Every path requires an admin unless it is known to be harmless, so a new path starts protected.
+    `also_open` can be read without a key, `for_all` want the key of any tenant.
     """
 
-    def __init__(self, app: ASGIApp, tenants: Tenants, also_open: Collection[str] = ()) -> None:
-        self._app = app
+    def __init__(
+        self, tenants: Tenants, also_open: Collection[str] = (), for_all: Collection[str] = ()
+    ) -> None:
         self._tenants = tenants
         self._open = OPEN_PATHS.union(also_open)
+        self._for_all = frozenset((_MODELS, *for_all))
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] not in self._open:
-            try:
-                scope[SCOPE_KEY] = self._tenant(scope)
-            except ApiError as error:
-                await _send(send, error)
-                return
-        await self._app(scope, receive, send)
+    def __call__(self, scope: MutableMapping[str, Any]) -> str | None:
+        """The tenant's name, if the request has a tenant with a name.
 
-    def _tenant(self, scope: Scope) -> Tenant:
-        tenant = self._tenants.of(scope["headers"])
+        Raises ApiError 401 or 403."""
         path: str = scope["path"]
-        if tenant.admin or path == _MODELS or path.startswith(_MODELS + "/"):
-            return tenant
+        if path in self._open and scope["method"] in _READING:
+            return None
+        scope[SCOPE_KEY] = tenant = self._tenants.of(scope["headers"])
+        if tenant.admin or path in self._for_all or path.startswith(_MODELS + "/"):
+            return tenant.name or None
         raise ApiError(
             403, f"{path} requires the API key of an admin", code="insufficient_permissions"
         )
-
-
-async def _send(send: Send, error: ApiError) -> None:
-    status, headers, body = error_answer(error)
-    headers.append((b"content-length", b"%d" % len(body)))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

@@ -6,13 +6,13 @@ While Redis is away, no limits are checked: requests are served and counted in a
 import asyncio
 from time import perf_counter
 
+from pando_fleet.http.server.headers import Headers
 from pando_fleet.records.limits import Limits
 from pando_fleet.records.rate_limits import RateLimits, Taken
 from pando_fleet.redis.client import FleetError, FleetUnavailable
 from pando_router.api_keys.tenant import Tenant
 from pando_router.errors import ApiError
 from pando_router.fleet_view.view import FleetView
-from pando_router.http.headers import Headers
 from pando_router.telemetry.tenant_metrics import TenantMetrics
 from pando_router.tenants.charge import Charge
 from pando_router.tenants.rate_headers import rate_headers

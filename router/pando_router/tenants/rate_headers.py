@@ -1,8 +1,8 @@
 """Rate limits as headers of an answer, in OpenAI's names and format."""
 
+from pando_fleet.http.server.headers import Headers
 from pando_fleet.records.limits import Limits
 from pando_fleet.records.rate_limits import Level, Taken
-from pando_router.http.headers import Headers
 
 
 def rate_headers(limits: Limits, taken: Taken) -> Headers:

@@ -8,6 +8,7 @@ from time import time
 
 from pydantic import SecretStr
 
+from pando_fleet.http.api_key import key_in
 from pando_router.api_keys.key_file import KeyFileError, read_keys, stamp
 from pando_router.api_keys.keyring import Keyring
 from pando_router.api_keys.tenant import ADMIN, OPEN, Tenant
@@ -102,16 +103,3 @@ class Tenants:
             code=None if reason == "missing" else "invalid_api_key",
             headers={"www-authenticate": "Bearer"},
         )
-
-
-def key_in(headers: Headers) -> bytes:
-    """The key in `Authorization: Bearer`, or else in `x-api-key`, Anthropic's header."""
-    other = b""
-    for name, value in headers:
-        if name == b"authorization":
-            scheme, _, key = value.strip().partition(b" ")
-            if scheme.lower() == b"bearer":
-                return key.strip()
-        elif name == b"x-api-key":
-            other = value.strip()
-    return other

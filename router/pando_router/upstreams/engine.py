@@ -22,7 +22,8 @@ MAX_NAMES = 1000
 _SAMPLE = re.compile(
     rb"^([A-Za-z_:]+)(?:\{([^\n]*)\})? (\d+(?:\.\d+)?(?:[eE][+-]?\d{1,2})?)$", re.MULTILINE
 )
-_LABEL = re.compile(r'(\w+)="([^"]*)"')
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_ESCAPED = re.compile(r"\\(.)")
 
 
 class UnreadableError(ValueError):
@@ -152,6 +153,10 @@ def _count(found: dict[str, Any], name: str) -> int:
     return value if type(value) is int and value > 0 else 0
 
 
+def _unescape(escaped: re.Match[str]) -> str:
+    return "\n" if escaped[1] == "n" else escaped[1]
+
+
 def _samples(body: bytes, name: bytes) -> Iterator[tuple[dict[str, str], float]]:
     """One metric's samples in Prometheus's text format, found by name without parsing the rest."""
     start = body.find(name)
@@ -161,5 +166,6 @@ def _samples(body: bytes, name: bytes) -> Iterator[tuple[dict[str, str], float]]
         begins = start == 0 or body[start - 1 : start] == b"\n"
         if begins and (match := _SAMPLE.match(line)) and match[1] == name:
             labels = _LABEL.findall((match[2] or b"").decode("utf-8", "replace"))
-            yield dict(labels), float(match[3])
+            unescaped = {label: _ESCAPED.sub(_unescape, value) for label, value in labels}
+            yield unescaped, float(match[3])
         start = body.find(name, start + len(name))

@@ -4,8 +4,8 @@ import asyncio
 from dataclasses import dataclass
 from enum import StrEnum
 
+from pando_fleet.http.server.headers import Headers
 from pando_router.http.answer import ReplicaFailedError, ReplicaSilentError
-from pando_router.http.headers import Headers
 from pando_router.http.upstream import Upstream
 from pando_router.upstreams.engine import (
     Capacity,

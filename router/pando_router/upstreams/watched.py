@@ -11,6 +11,7 @@ from uuid import uuid4
 
 from xxhash import xxh3_64_hexdigest
 
+from pando_fleet.http.server.headers import Headers
 from pando_fleet.redis.client import FleetError
 from pando_fleet.registry.registry import NameTakenError, Registry
 from pando_fleet.registry.replica import Heartbeat, Replica, ReplicaState
@@ -19,7 +20,6 @@ from pando_router.configuration.live import Live
 from pando_router.configuration.upstream_spec import UpstreamSpec
 from pando_router.fleet_view.snapshot import BYTES_PER_TOKEN
 from pando_router.health.verdict import Verdict
-from pando_router.http.headers import Headers
 from pando_router.telemetry.bounded_log import BoundedLog
 from pando_router.telemetry.metrics import Metrics
 from pando_router.upstreams.adapters import Slots

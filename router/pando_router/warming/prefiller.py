@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from uuid import uuid4
 
+from pando_fleet.http.server.headers import Headers
 from pando_fleet.placement.prefix import CHUNK_BYTES, KEY_BYTES
 from pando_router.http.answer import (
     Answer,
@@ -12,7 +13,6 @@ from pando_router.http.answer import (
     ReplicaFailedError,
     ReplicaSilentError,
 )
-from pando_router.http.headers import Headers
 from pando_router.http.upstream import Upstream
 from pando_router.tenants.forwarding import Forwarding
 from pando_router.tenants.salting import Salting

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 
+from pando_fleet.misread import misread
 from pando_sim.cost.model import CostModel
 from pando_sim.cost.schema import CostFile, CostModelError
 
@@ -39,7 +40,7 @@ def parse(data: bytes, origin: str) -> CostFile:
     try:
         return msgspec.json.decode(data, type=CostFile)
     except msgspec.DecodeError as error:
-        raise CostModelError(f"cost model {origin}: {error}") from None
+        raise CostModelError(f"cost model {origin}: {misread(error).about('the file')}") from None
 
 
 def render(file: CostFile) -> bytes:

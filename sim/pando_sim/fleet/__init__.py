@@ -2,7 +2,8 @@
 
 Read in this order:
     simulate.py  one policy over one trace
-    arrivals.py  when requests arrive
+    arrivals.py  when a trace's requests arrive
+    session_arrivals.py  when the calls of sessions arrive
     routing/     a simulated router around the real deciding core
     fleet.py     the replicas, and their heartbeats to Redis
     redis/       the run's own Valkey, and a line to it

@@ -5,6 +5,7 @@ from array import array
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 
+from pando_sim.records import Served, SessionCounts
 from pando_sim.request import Request
 from pando_sim.timeline import Timeline
 
@@ -21,30 +22,42 @@ class Arrivals:
         timeline: Timeline,
         arrive: Callable[[Request], Awaitable[None]],
     ) -> None:
-        self.read = 0  # requests read
-        self.exhausted = False
+        self._read = 0  # requests read
+        self._ended = 0
+        self._is_exhausted = False
         self._requests = requests
         self._timeline = timeline
         self._arrive = arrive
         self._ends = array("d")  # by number, seconds
         self._waiting: dict[int, list[Request]] = {}  # by the number that they wait for
 
-    def next(self) -> None:
+    def begin(self) -> None:
+        self._next()
+
+    @property
+    def over(self) -> bool:
+        return self._is_exhausted and self._ended == self._read
+
+    @property
+    def counts(self) -> SessionCounts | None:
+        return None
+
+    def _next(self) -> None:
         """Schedules the next request."""
         request = next(self._requests, None)
         if request is None:
-            self.exhausted = True
+            self._is_exhausted = True
             return
-        if request.number != self.read:
-            raise ValueError(f"request {request.number} comes where number {self.read} is due")
+        if request.number != self._read:
+            raise ValueError(f"request {request.number} comes where number {self._read} is due")
         if request.after is not None and request.after >= request.number:
             raise ValueError(f"request {request.number} waits for a later one, {request.after}")
-        self.read += 1
+        self._read += 1
         self._ends.append(UNKNOWN)
         self._timeline.at(request.at_s, partial(self._due, request))
 
     async def _due(self, request: Request) -> None:
-        self.next()
+        self._next()
         if request.after is None:
             await self._arrive(request)
             return
@@ -56,8 +69,9 @@ class Arrivals:
         else:
             self._timeline.at(end_s + request.pause_s, partial(self._arrive, request))
 
-    def ended(self, number: int) -> None:
+    def ended(self, served: Served) -> None:
         """An answer has ended; the requests that waited for it arrive after their pauses."""
-        self._ends[number] = self._timeline.now_s
-        for request in self._waiting.pop(number, ()):
+        self._ended += 1
+        self._ends[served.number] = self._timeline.now_s
+        for request in self._waiting.pop(served.number, ()):
             self._timeline.after(request.pause_s, partial(self._arrive, request))

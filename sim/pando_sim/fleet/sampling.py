@@ -27,7 +27,7 @@ def sample(
         replicas=len(replicas),
         ready=len(ready),
         draining=sum(1 for _ in fleet.of(ReplicaState.DRAINING)),
-        queued=sum(len(router.queue) for router in routers),
+        queued=sum(len(router.queue) + len(router.crowd) for router in routers),
         waiting=sum(each.waiting for each in stats),
         running=sum(each.running for each in stats),
         capacity_tokens=sum(each.capacity_tokens for each in ready),

@@ -26,9 +26,11 @@ from pando_sim.fleet.routing.interfaces import POOL
 from pando_sim.fleet.routing.router import Router, Surroundings
 from pando_sim.fleet.routing.view import View
 from pando_sim.fleet.sampling import sample
+from pando_sim.fleet.session_arrivals import SessionArrivals
 from pando_sim.fleet.warming import Warming
 from pando_sim.records import Event, Outcome, Run, Served
 from pando_sim.request import Request
+from pando_sim.session import Crowd
 from pando_sim.spec import FleetSpec
 from pando_sim.timeline import Act, Timeline
 
@@ -38,7 +40,7 @@ Progress = Callable[[int, float], None]
 
 async def simulate(
     spec: FleetSpec,
-    requests: Iterator[Request],
+    requests: Iterator[Request] | Crowd,
     *,
     cost: CostModel,
     policy: PolicyFactory,
@@ -47,16 +49,16 @@ async def simulate(
     progress: Progress | None = None,
     strides: bool = True,
 ) -> Run:
-    """Runs until all requests of the trace have ended and all replicas are idle.
+    """Runs until all requests have ended and all replicas are idle.
 
     Args:
+        requests: of a trace, or the sessions that are kept running.
         policy: makes the policy of each router.
         scaler: None keeps the size.
         strides: False simulates each step separately, with the same results but slower.
 
     Raises Violation if an invariant fails, ValueError if the trace is not in order, RuntimeError if
     no Valkey starts.
-    RuntimeError where no Valkey starts.
     """
     started = time.perf_counter()
     with valkey() as socket:
@@ -75,7 +77,7 @@ class Simulation:
     def __init__(
         self,
         spec: FleetSpec,
-        requests: Iterator[Request],
+        requests: Iterator[Request] | Crowd,
         cost: CostModel,
         policy: PolicyFactory,
         scaler: Scaler | None,
@@ -132,7 +134,11 @@ class Simulation:
         )
         self._warming = self._warmings(around)
         self._registry = Registry(self._control.redis, self._timeline.redis_ms)
-        self._arrivals = Arrivals(requests, self._timeline, self._arrive)
+        self._arrivals: Arrivals | SessionArrivals
+        if isinstance(requests, Crowd):
+            self._arrivals = SessionArrivals(requests, self._timeline, self._arrive)
+        else:
+            self._arrivals = Arrivals(requests, self._timeline, self._arrive)
         self._report_queue = WireScript(self._line, ReportQueue)
         self._came = 0
         self._ends = 0
@@ -168,8 +174,8 @@ class Simulation:
             self._every(POLL_S, self._look_at_marks)
         for fault in faults:
             timeline.at(fault.at_s, partial(self._fault, fault))
-        self._arrivals.next()
-        while self._ends < self._arrivals.read or not self._arrivals.exhausted:
+        self._arrivals.begin()
+        while not self._arrivals.over:
             await timeline.step()
         for warming in self._warming:
             warming.stop()
@@ -207,7 +213,7 @@ class Simulation:
         self.record.served.append(served)
         self._ends += 1
         self._finished += served.outcome is Outcome.FINISHED
-        self._arrivals.ended(served.number)
+        self._arrivals.ended(served)
         if self._scaler is not None:
             self._scaler.ended(request, served)
         for each, elsewhere in self._queues():
@@ -290,6 +296,7 @@ class Simulation:
         self._checks.tokens(self._fleet, sum(warming.computed for warming in self._warming))
         if not self._line.is_away:
             await self._check_leases()
+        self.record.sessions = self._arrivals.counts
         self.record.checks = dict(self._checks.counts)
 
     async def _check_leases(self) -> None:

@@ -27,6 +27,8 @@ class Columns:
     matched: Ints
     cached: Ints
     output: Ints
+    turn: Ints  # -1: the request is of no session
+    repeated: Ints
     replica: Ints  # index into `replicas`; -1 if there was none
     replicas: tuple[str, ...]  # by name
     finished: Bools
@@ -64,6 +66,8 @@ def columns(served: Sequence[Served]) -> Columns:
         matched=ints(lambda one: one.matched_tokens),
         cached=ints(lambda one: one.cached_tokens),
         output=output,
+        turn=ints(lambda one: -1 if one.turn is None else one.turn),
+        repeated=ints(lambda one: one.repeated_tokens),
         replica=ints(lambda one: index[one.replica]),
         replicas=replicas,
         finished=np.fromiter(

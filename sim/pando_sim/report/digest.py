@@ -38,6 +38,7 @@ def digest(run: Run, *, slow_ttft_s: float, slow_gap_s: float, gpus_per_replica:
             slow_gap_s=slow_gap_s,
             gpus_per_replica=gpus_per_replica,
             wall_s=run.wall_s,
+            sessions=run.sessions,
         ),
         series=series(requests, run.samples, gpus_per_replica),
         steps=list(run.steps),

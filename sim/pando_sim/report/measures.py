@@ -4,8 +4,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeVar
 
-from pando_sim.report.statistics import Spread, Statistics
+from pando_sim.report.statistics import SessionStatistics, Spread, Statistics
+
+T = TypeVar("T")
 
 
 class Better(Enum):
@@ -81,11 +84,13 @@ def _digits(value: float) -> str:
     return f"{value:,.{min(places, 4)}f}"
 
 
-def _time(title: str, which: str, part: str, meaning: str) -> Measure:
+def _time(
+    title: str, of: Callable[[Statistics], Spread | None], part: str, meaning: str
+) -> Measure:
     """A measure: `part` of the `Spread` of a quantity over requests."""
 
     def value(run: Statistics) -> float | None:
-        found: Spread | None = getattr(run, which)
+        found = of(run)
         return None if found is None else float(getattr(found, part))
 
     return Measure(
@@ -107,29 +112,32 @@ HIT_RATE = Measure(
 MATCHED = Measure(
     title="promised",
     meaning="the hit rate that placement expected; above the delivered one if replicas had evicted"
-    " the prefixes for which they were chosen",
-    value=lambda run: run.matched_rate,
+    " the prefixes for which they were chosen; – for a rule that expects none",  # noqa: RUF001
+    value=lambda run: run.matched_rate or None,
     words=percent,
 )
 TTFT_P50 = _time(
     "TTFT",
-    "ttft",
+    lambda run: run.ttft,
     "p50",
     "time to first token, from a request's arrival at a router; half are below",
 )
-TTFT_P90 = _time("TTFT", "ttft", "p90", "time to first token; 90 % are below")
-TTFT_P99 = _time("TTFT", "ttft", "p99", "time to first token; 99 % are below")
+TTFT_P90 = _time("TTFT", lambda run: run.ttft, "p90", "time to first token; 90 % are below")
+TTFT_P99 = _time("TTFT", lambda run: run.ttft, "p99", "time to first token; 99 % are below")
 _GAP = "a request's mean time between two tokens"
-GAP_P50 = _time("gap", "gap", "p50", f"{_GAP}; half are below")
-GAP_P99 = _time("gap", "gap", "p99", f"{_GAP}; 99 % are below")
+GAP_P50 = _time("gap", lambda run: run.gap, "p50", f"{_GAP}; half are below")
+GAP_P99 = _time("gap", lambda run: run.gap, "p99", f"{_GAP}; 99 % are below")
 LONGEST_P99 = _time(
     "longest gap",
-    "longest_gap",
+    lambda run: run.longest_gap,
     "p99",
     "a request's longest time between two tokens; 99 % are below",
 )
 QUEUE_P99 = _time(
-    "queue", "queue_wait", "p99", "time in a router until a replica took it; 99 % are below"
+    "queue",
+    lambda run: run.queue_wait,
+    "p99",
+    "time in a router until a replica took it; 99 % are below",
 )
 GOODPUT = Measure(
     title="goodput",
@@ -175,7 +183,57 @@ ADAPTER_LOADS = Measure(
     better=Better.LOWER,
 )
 
+
+def _of_sessions(
+    value: Callable[[SessionStatistics], T | None],
+) -> Callable[[Statistics], T | None]:
+    """A run without sessions has no such number."""
+    return lambda run: None if run.sessions is None else value(run.sessions)
+
+
+CALLS = Measure(
+    title="calls/h",
+    meaning="calls of sessions that were answered in an hour",
+    value=_of_sessions(lambda run: run.calls_per_hour),
+    words=whole,
+    better=Better.HIGHER,
+)
+SESSIONS = Measure(
+    title="sessions/h",
+    meaning="sessions that ended in an hour",
+    value=_of_sessions(lambda run: run.sessions_per_hour),
+    words=_digits,
+    better=Better.HIGHER,
+)
+FIRST_P99 = _time(
+    "first TTFT",
+    _of_sessions(lambda run: run.first_ttft),
+    "p99",
+    "time to first token of first calls of sessions and sub-agents; 99 % are below",
+)
+_later_ttft = _of_sessions(lambda run: run.later_ttft)
+_LATER = "time to first token of all later calls of sessions"
+LATER_P50 = _time("later TTFT", _later_ttft, "p50", f"{_LATER}; half are below")
+LATER_P99 = _time("later TTFT", _later_ttft, "p99", f"{_LATER}; 99 % are below")
+CEILING = Measure(
+    title="hit ceiling",
+    meaning="prompt tokens with which an earlier prompt began: the hit rate of caches that evict"
+    " nothing",
+    value=_of_sessions(lambda run: run.repeated_share),
+    words=percent,
+)
+RECOMPUTED = Measure(
+    title="computed twice",
+    meaning="of the computed prompt tokens, those that had been computed before",
+    value=_of_sessions(lambda run: run.recomputed_share),
+    words=percent,
+    better=Better.LOWER,
+)
+_OF_SESSIONS = (CALLS, SESSIONS, FIRST_P99, LATER_P50, LATER_P99, RECOMPUTED)
+
 IN_TABLE = (
+    *_OF_SESSIONS,
+    CEILING,
     GOODPUT,
     TTFT_P50,
     TTFT_P90,
@@ -192,7 +250,17 @@ IN_TABLE = (
     LONGEST_P99,
     OUTPUT_RATE,
 )
-IN_BARS = (GOODPUT, HIT_RATE, TTFT_P50, TTFT_P99, GAP_P99, LOAD_SPREAD, GPU_HOURS, LOST)
+IN_BARS = (
+    *_OF_SESSIONS,
+    GOODPUT,
+    HIT_RATE,
+    TTFT_P50,
+    TTFT_P99,
+    GAP_P99,
+    LOAD_SPREAD,
+    GPU_HOURS,
+    LOST,
+)
 IN_TERMINAL = (
     GOODPUT,
     TTFT_P50,
@@ -204,3 +272,9 @@ IN_TERMINAL = (
     LOST,
     ADAPTER_LOADS,
 )
+IN_TERMINAL_OF_SESSIONS = (*_OF_SESSIONS, HIT_RATE, LOST)
+
+
+def shown(choice: Sequence[Measure], runs: Sequence[Statistics]) -> list[Measure]:
+    """Those of `choice` that some run has a number for."""
+    return [m for m in choice if any(m.value(run) is not None for run in runs)]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import numpy as np
 
-from pando_sim.records import Sample
+from pando_sim.records import Sample, SessionCounts
 from pando_sim.report.columns import Columns, Floats
 
 
@@ -49,6 +49,22 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
     replica_hours: float
     gpu_hours: float
     adapter_loads: int = 0  # of LoRA adapters into slots
+    sessions: "SessionStatistics | None" = None  # of a run that keeps sessions running
+
+
+class SessionStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """Of the time for which sessions were kept running; a refused call that was sent again counts
+    as one, from the first time."""
+
+    at_once: int
+    hours: float
+    calls_per_hour: float  # that were answered
+    sessions_per_hour: float  # that ended
+    cut: int  # sessions that ended at a call that no replica accepted
+    first_ttft: Spread | None  # of the first calls of conversations, and of sub-agents
+    later_ttft: Spread | None  # of all others
+    repeated_share: float | None  # of the prompt tokens: the hit rate of caches without limit
+    recomputed_share: float | None  # of the computed prompt tokens: computed before
 
 
 def spread(values: Floats) -> Spread | None:
@@ -75,6 +91,7 @@ def statistics(
     slow_gap_s: float,
     gpus_per_replica: int,
     wall_s: float,
+    sessions: SessionCounts | None = None,
 ) -> Statistics:
     total = len(requests.arrival)
     has_first = ~np.isnan(requests.first_token)
@@ -118,6 +135,27 @@ def statistics(
         replica_hours=replica_seconds / 3600,
         gpu_hours=replica_seconds / 3600 * gpus_per_replica,
         adapter_loads=samples[-1].adapter_loads if samples else 0,
+        sessions=None if sessions is None else _of_sessions(requests, sessions),
+    )
+
+
+def _of_sessions(requests: Columns, counts: SessionCounts) -> SessionStatistics:
+    hours = counts.until_s / 3600
+    has_first = ~np.isnan(requests.first_token)
+    prompt = int(requests.prompt[has_first].sum())
+    repeated = int(requests.repeated[has_first].sum())
+    again = np.maximum(0, requests.repeated - requests.cached)[has_first]
+    computed = int(requests.computed.sum())
+    return SessionStatistics(
+        at_once=counts.at_once,
+        hours=hours,
+        calls_per_hour=int((requests.finished & (requests.end <= counts.until_s)).sum()) / hours,
+        sessions_per_hour=counts.ended / hours,
+        cut=counts.cut,
+        first_ttft=spread(requests.ttft[requests.turn == 0]),
+        later_ttft=spread(requests.ttft[requests.turn > 0]),
+        repeated_share=repeated / prompt if prompt else None,
+        recomputed_share=int(again.sum()) / computed if computed else None,
     )
 
 

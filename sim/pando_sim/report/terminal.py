@@ -7,7 +7,15 @@ from rich.table import Table
 
 from pando_sim.report.about import About
 from pando_sim.report.digest import Digest, names
-from pando_sim.report.measures import IN_TERMINAL, limit, seconds, span
+from pando_sim.report.measures import (
+    GOODPUT,
+    IN_TERMINAL,
+    IN_TERMINAL_OF_SESSIONS,
+    limit,
+    seconds,
+    shown,
+    span,
+)
 
 
 def comparison_table(about: About, digests: Sequence[Digest]) -> Table:
@@ -15,22 +23,27 @@ def comparison_table(about: About, digests: Sequence[Digest]) -> Table:
     bold."""
     digests = list(digests)
     statistics = [one.statistics for one in digests]
+    has_sessions = any(run.sessions for run in statistics)
+    measures = shown(IN_TERMINAL_OF_SESSIONS if has_sessions else IN_TERMINAL, statistics)
+    caption = (
+        f"* best; simulated {span(max(one.duration_s for one in statistics))} in"
+        f" {seconds(sum(one.wall_s for one in statistics))}"
+    )
+    if GOODPUT in measures:
+        caption = (
+            f"goodput: first token within {limit(about.slow_ttft_s)} and"
+            f" {limit(about.slow_gap_s)} between tokens; {caption}"
+        )
     table = Table(
-        title=f"{about.trace_summary} on {about.pool_summary}",
-        box=box.SIMPLE_HEAD,
-        caption=f"goodput: first token within {limit(about.slow_ttft_s)} and"
-        f" {limit(about.slow_gap_s)} between tokens; * best; simulated"
-        f" {span(max(one.duration_s for one in statistics))} in"
-        f" {seconds(sum(one.wall_s for one in statistics))}",
+        title=f"{about.trace_summary} on {about.pool_summary}", box=box.SIMPLE_HEAD, caption=caption
     )
     table.add_column("run", no_wrap=True)
-    shown = [m for m in IN_TERMINAL if any(m.value(run) is not None for run in statistics)]
-    for measure in shown:
+    for measure in measures:
         table.add_column(measure.title.replace(" ", "\n"), justify="right", no_wrap=True)
-    best = [measure.best(statistics) for measure in shown]
+    best = [measure.best(statistics) for measure in measures]
     for number, (name, run) in enumerate(zip(names(digests), statistics, strict=True)):
         cells = []
-        for measure, winners in zip(shown, best, strict=True):
+        for measure, winners in zip(measures, best, strict=True):
             value = measure.value(run)
             words = "-" if value is None else measure.words(value)
             cells.append(f"[bold]{words}*[/bold]" if number in winners else words)

@@ -4,9 +4,11 @@ Read in this order:
     trace.py       files as requests; all formats: to add one, copy mooncake.py and list it there
     format.py      what a format is, and how a first line shows it
     mooncake.py, text.py, azure.py, recording.py
+    sessions.py    agents' sessions, whose calls wait for each other
     rows.py        a line as a row, and rows as requests, whatever the format
     prompts.py     a prompt as tokens, bytes and keys
     images.py      images of prompts
+    sounds.py      files of sound in front of prompts
     adapters.py    gives the requests of a trace adapters, a few of them popular
     lines.py, json_lines.py, tokenizer.py
     unplayed.py    counts the lines that cannot be played

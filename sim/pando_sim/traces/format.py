@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from pando_sim.session import Session
 from pando_sim.traces.rows import Reading, Row
 from pando_sim.traces.unplayed import Unplayed
 
@@ -32,8 +33,10 @@ class Format:
     help: str
     fields: str = ""  # of its lines, for people
     begins: Callable[[FirstLine], bool]  # whether a first line is of this format
-    # A file's requests, whose own numbers begin at the third argument.
-    rows: Callable[[Path, Reading, int, Unplayed], Iterator[Row]]
+    # A file's requests, whose own numbers begin at the third argument. None: it has sessions.
+    rows: Callable[[Path, Reading, int, Unplayed], Iterator[Row]] | None = None
+    # Its sessions, with the same number, and how often they were read before. None: it has rows.
+    sessions: Callable[[Path, Reading, int, int, Unplayed], Iterator[Session]] | None = None
     names_models: bool = False
 
     @property

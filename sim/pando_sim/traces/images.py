@@ -25,7 +25,7 @@ Side = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
 TraceImage = tuple[Side, Side, str | int]
 """Width and height in pixels, and what tells it from other images."""
 
-_IN_BYTES = re.compile(OPAQUE + rb"([0-9a-f]{32})(" + ROOM + rb"{4,})")
+_IN_BYTES = re.compile(OPAQUE + rb"((?:sound)?[0-9a-f]{32})(" + ROOM + rb"{4,})")
 
 
 class ImagesError(ValueError):
@@ -77,21 +77,23 @@ def roomy(
     """Canonical bytes with the room of their images' tokens. The trace's sizes replace those that
     were `found` in headers.
 
-    Raises ImagesError if the trace has images, but no rule is given.
+    Raises ImagesError if the trace has images, but no rule gives them tokens.
     """
     if rule is None:
         if images:
             raise ImagesError("has images, and no --image-rule says how many tokens they have")
         return data
     if images:
+        if not rule.tokens_of(None):
+            raise ImagesError("has images, and --image-rule gives them no tokens")
         given = (Size(width, height) for width, height, _ in images)
         found = [one._replace(size=size) for one, size in zip(found, given, strict=False)]
     return with_room(data, counted(found, rule))
 
 
 class ImageTokenizer:
-    """Tokens of canonical bytes with images, each of which has the tokens that its room stands for.
-    Can be pickled if `text` can."""
+    """Tokens of canonical bytes with images and sounds, each of which has the tokens that its room
+    stands for. Can be pickled if `text` can."""
 
     def __init__(self, text: Tokenize) -> None:
         self._text = text

@@ -3,8 +3,8 @@
 `timestamp` is in milliseconds, `input_length` and `output_length` in tokens; equal `hash_ids` mean
 that the blocks, and all before them, are equal. A last block that the prompt does not fill is cut.
 Without `hash_ids` prompts share nothing. A `session_id`, which the original traces lack, names the
-conversation whose previous answer a request waits for; `images`, which they lack too, stand in
-front of the prompt and are not in its `input_length`.
+conversation whose previous answer a request waits for; `images` and `audio_seconds`, which they
+lack too, stand in front of the prompt and are not in its `input_length`.
 Source of the format: FAST25-release/traces of https://github.com/kvcache-ai/Mooncake.
 """
 
@@ -28,6 +28,7 @@ from pando_sim.traces.prompts import (
     view_tokens,
 )
 from pando_sim.traces.rows import Reading, Row, playable
+from pando_sim.traces.sounds import SoundsError, TraceSound, heard_first
 from pando_sim.traces.unplayed import Unplayed
 
 BLOCK_TOKENS = 512
@@ -42,6 +43,7 @@ class _MooncakeLine(msgspec.Struct, gc=False):
     hash_ids: list[_Count] | None = None
     session_id: str | int | None = None
     images: list[TraceImage] = []
+    audio_seconds: list[TraceSound] = []
 
 
 _decoder = msgspec.json.Decoder(_MooncakeLine)
@@ -65,13 +67,16 @@ def _prompt(
     path: Path, number: int, line: _MooncakeLine, reading: Reading, base: int
 ) -> TracePrompt:
     text = _text(path, number, line, base)
-    if not line.images:
+    if not line.images and not line.audio_seconds:
         return text
     try:
+        sounds = heard_first(line.audio_seconds, reading.image_rule)
         front, found = in_front(line.images)
-        front = roomy(front, found, line.images, reading.image_rule)
+        front = sounds + roomy(front, found, line.images, reading.image_rule)
     except ImagesError as error:
         raise LineError(path, number, str(error), "its images have no tokens") from error
+    except SoundsError as error:
+        raise LineError(path, number, str(error), "its audio has no tokens") from error
     return TextPrompt(front + text.tokens().tobytes(), ImageTokenizer(view_tokens))
 
 

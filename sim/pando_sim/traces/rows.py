@@ -30,9 +30,10 @@ class Reading:
     closed_loop: bool = True  # requests of a session wait for each other
     answer_tokens_per_s: float = 100.0  # if the trace does not say how long an answer took
     tokenize: Tokenize = view_tokens  # for traces with text
-    image_rule: ImageRule | None = None  # from the size of a trace's image to its tokens
+    image_rule: ImageRule | None = None  # from an image's size, or a sound's length, to tokens
     model: str | None = None  # only requests for it, if the trace names models
     bytes_per_token: float = float(TOKEN_BYTES)  # of recordings, measured from their files
+    shared_tools: bool = True  # of sessions: tool descriptions of equal size are equal
     strict: bool = True  # a line that cannot be played ends the reading; otherwise it is counted
 
 

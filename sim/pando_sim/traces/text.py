@@ -4,8 +4,10 @@ A JSON object per request. Its prompt is `messages` (with `tools`), `prompt` (a 
 or an agent's `input`, either beside `timestamp` or in `body`; it becomes the canonical bytes that a
 router makes from it. The length of its answer is the first of `output_tokens`, `output_length`, the
 `usage` in `response`, and the text `output`. `images` gives the sizes and hashes of images, in the
-places of the messages' parts that are images, or in front of a prompt without such parts. Requests
-with the same `session_id` wait for each other's answers; `duration_s` is how long the answer took.
+places of the messages' parts that are images, or in front of a prompt without such parts.
+`audio_seconds` gives the lengths and hashes of files of sound, in front of the prompt; a request
+with such files needs none. Requests with the same `session_id` wait for each other's answers;
+`duration_s` is how long the answer took.
 
 `timestamp` is an ISO 8601 time, or a number: seconds, or a Unix time in milli-, micro- or
 nanoseconds, distinguished by size.
@@ -36,6 +38,7 @@ from pando_sim.traces.json_lines import decode
 from pando_sim.traces.lines import Line, lines
 from pando_sim.traces.prompts import TextPrompt, TracePrompt, UniquePrompt
 from pando_sim.traces.rows import Reading, Row, playable
+from pando_sim.traces.sounds import SoundsError, TraceSound, heard_first
 from pando_sim.traces.unplayed import Unplayed
 
 _Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -69,6 +72,7 @@ class _TextLine(_Body, gc=False, kw_only=True):
     output: str | None = None
     duration_s: Annotated[float, msgspec.Meta(ge=0)] | None = None
     images: list[TraceImage] = []
+    audio_seconds: list[TraceSound] = []
 
 
 _decoder = msgspec.json.Decoder(_TextLine)
@@ -85,7 +89,7 @@ def rows(path: Path, reading: Reading, base: int, unplayed: Unplayed) -> Iterato
         return Row(
             line=line.number,
             at_s=at_s,
-            prompt=_prompt(path, line, body, found.images, reading, base),
+            prompt=_prompt(path, line, found, reading, base),
             output_tokens=_output_tokens(path, line, found, reading),
             session=session,
             end_s=None if found.duration_s is None else at_s + found.duration_s,
@@ -112,26 +116,29 @@ def _seconds(path: Path, line: Line, timestamp: float | str) -> float:
 def _prompt(
     path: Path,
     line: Line,
-    body: _Body,
-    images: Sequence[TraceImage],
+    found: _TextLine,
     reading: Reading,
     base: int,
 ) -> TracePrompt:
     """An empty prompt becomes one token that no other prompt shares."""
+    body, images, sounds = found.body or found, found.images, found.audio_seconds
     given = next((one for one in (body.messages, body.prompt, body.input) if one is not None), None)
-    if given in ("", []) and not images:
+    if given in ("", []) and not images and not sounds:
         return UniquePrompt(base + line.number, 1)
     try:
-        data, found = _bytes(body, images)
-        data = roomy(data, found, images, reading.image_rule)
+        front = heard_first(sounds, reading.image_rule)
+        data, places = (b"", []) if front and given is None else _bytes(body, images)
+        data = front + roomy(data, places, images, reading.image_rule)
     except (PrefixError, UnicodeError) as error:
         what, reason = str(error), "a router would refuse its prompt"
         raise LineError(path, line.number, what, reason) from error
     except ImagesError as error:
         raise LineError(path, line.number, str(error), "its images have no tokens") from error
+    except SoundsError as error:
+        raise LineError(path, line.number, str(error), "its audio has no tokens") from error
     has_ids = body.messages is None and isinstance(body.prompt, list) and body.prompt
     tokenize = token_ids if has_ids else reading.tokenize
-    return TextPrompt(data, ImageTokenizer(tokenize) if found else tokenize)
+    return TextPrompt(data, ImageTokenizer(tokenize) if places or front else tokenize)
 
 
 def _bytes(body: _Body, images: Sequence[TraceImage]) -> tuple[bytes, list[PrefixImage]]:
@@ -186,14 +193,14 @@ def _output_tokens(path: Path, line: Line, found: _TextLine, reading: Reading) -
 
 
 def _begins(first: FirstLine) -> bool:
-    return not first.fields.isdisjoint(("body", "messages", "prompt", "input"))
+    return not first.fields.isdisjoint(("body", "messages", "prompt", "input", "audio_seconds"))
 
 
 TEXT = Format(
     name="text",
     help="JSON lines of OpenAI bodies",
     fields="timestamp; messages, prompt or input (or all of these in body); output_tokens or"
-    " output; session_id; images",
+    " output; session_id; images; audio_seconds",
     begins=_begins,
     rows=rows,
     names_models=True,

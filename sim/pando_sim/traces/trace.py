@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pando_fleet.choices import by_name
 from pando_sim.request import Request
+from pando_sim.session import Session
 from pando_sim.traces.azure import AZURE
 from pando_sim.traces.errors import TraceError
 from pando_sim.traces.format import FirstLine, Format
@@ -16,6 +17,7 @@ from pando_sim.traces.lines import lines
 from pando_sim.traces.mooncake import MOONCAKE
 from pando_sim.traces.recording import RECORDING, bytes_per_token
 from pando_sim.traces.rows import Reading, in_order, requests
+from pando_sim.traces.sessions import SESSIONS
 from pando_sim.traces.text import TEXT
 from pando_sim.traces.unplayed import Unplayed
 
@@ -24,7 +26,7 @@ FILE_NUMBERS = 1 << 40
 
 
 # The first that knows a file's first line reads it.
-FORMATS = by_name(AZURE, RECORDING, MOONCAKE, TEXT)
+FORMATS = by_name(AZURE, RECORDING, MOONCAKE, SESSIONS, TEXT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +39,32 @@ class Trace:
     unplayed: Unplayed
 
     def __iter__(self) -> Iterator[Request]:
-        """Raises TraceError when it reaches an error."""
+        """Raises TraceError when it reaches an error, or if the trace has sessions."""
+        if (rows_of := self.format.rows) is None:
+            what = "has sessions without times of their own; say how many run at once: --sessions"
+            raise TraceError(self.paths[0], None, what)
         every = [
-            in_order(path, self.format.rows(path, self.reading, first, self.unplayed))
+            in_order(path, rows_of(path, self.reading, first, self.unplayed))
             for first, path in zip(count(step=FILE_NUMBERS), self.paths, strict=False)
         ]
         rows = every[0] if len(every) == 1 else heapq.merge(*every, key=attrgetter("at_s"))
         return requests(rows, self.reading)
+
+    def sessions(self, again: int = 0) -> Iterator[Session]:
+        """Its sessions in turn; as new ones for each `again`.
+
+        Raises TraceError when it reaches an error, or if the trace has no sessions.
+        """
+        if (sessions_of := self.format.sessions) is None:
+            what = f"is of format {self.format.name}, which has no sessions to keep running"
+            raise TraceError(self.paths[0], None, what)
+        for first, path in zip(count(step=FILE_NUMBERS), self.paths, strict=False):
+            yield from sessions_of(path, self.reading, first, again, self.unplayed)
+
+    def sessions_without_end(self) -> Iterator[Session]:
+        """There must be one."""
+        for again in count():
+            yield from self.sessions(again)
 
 
 def open_trace(paths: Path | Sequence[Path], reading: Reading | None = None) -> Trace:
@@ -76,5 +97,5 @@ def _format_of(path: Path) -> Format:
     for known in FORMATS.values():
         if known.begins(first):
             return known
-    formats = "".join(f"\n  {known.name}: {known.in_words}" for known in FORMATS.values())
-    raise TraceError(path, line.number, f"has an unknown format; known are{formats}")
+    formats = "; ".join(f"{known.name} ({known.in_words})" for known in FORMATS.values())
+    raise TraceError(path, line.number, f"has an unknown format; known are {formats}")

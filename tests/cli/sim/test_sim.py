@@ -197,13 +197,37 @@ def test_a_trace_with_images_is_played_with_their_tokens(tmp_path: Path) -> None
         ('{"kind": "fixed", "tokens": -1}', "image_rule is not a rule"),
         (
             '{"kind": "spiral", "tokens": 576}',
-            "kinds are fixed, grid, rows, tiles, split, canvas",
+            "kinds are fixed, grid, rows, tiles, crops, split, canvas",
         ),
         ('{"kind": "grid"}', "gives an image no tokens"),
     ],
 )
 def test_a_wrong_image_rule_is_refused(capsys: Capture, rule: str, message: str) -> None:
     assert message in refused(capsys, TRACE, "--image-rule", rule)
+
+
+def test_a_trace_with_audio_is_played_with_its_tokens(tmp_path: Path) -> None:
+    """Requests about one file find it cached; those about files of their own find nothing."""
+    hit_rates = []
+    for name, files in (("same", ["hello"] * 20), ("own", [str(i) for i in range(20)])):
+        rows = [
+            {"timestamp": at * 9, "audio_seconds": [[31.5, file]], "output_tokens": 4}
+            for at, file in enumerate(files)
+        ]
+        trace = tmp_path / f"{name}.jsonl"
+        trace.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        rule = '{"kind": "none", "sounds": {"window_s": 30, "tokens": 1500}}'
+        process = start(tmp_path / name, str(trace), "--image-rule", rule, "--no-csv")
+        _, err = process.communicate()
+        assert process.returncode == 0, err
+        found = msgspec.json.decode((tmp_path / name / "results.json").read_bytes(), type=Results)
+        statistics = found.runs[0].statistics
+        assert statistics.prompt_tokens == 20 * 3000
+        hit_rates.append(statistics.hit_rate)
+    same, own = hit_rates
+    assert same is not None
+    assert same > 0.9
+    assert own == 0
 
 
 def test_a_wrong_manifest_is_refused_as_the_operator_does(capsys: Capture, tmp_path: Path) -> None:
@@ -305,3 +329,50 @@ def test_without_its_packages_it_says_what_to_install() -> None:
     assert ended.returncode == 1
     assert len(ended.stderr.splitlines()) == 1, ended.stderr
     assert "pip install '.[sim]'" in ended.stderr
+
+
+def sessions_trace(folder: Path) -> Path:
+    """Four sessions of three calls each."""
+    calls = [
+        {"type": "n", "in": 64 * size, "out": 4, "think_time": 0.5, "ids": [[1, size]]}
+        for size in (2, 4, 5)
+    ]
+    lines = [
+        {"id": name, "block_size": 64, "tool_tokens": 64, "requests": calls} for name in "abcd"
+    ]
+    path = folder / "sessions.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def test_sessions_are_kept_running(tmp_path: Path) -> None:
+    trace, output = sessions_trace(tmp_path), tmp_path / "out"
+    arguments = ["--sessions", "1", "--session-hours", "0.01", "--replicas", "1"]
+    process = start(output, str(trace), *arguments)
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    assert "sessions: 1 sessions at once for 36 s" in out
+    (run,) = msgspec.json.decode((output / "results.json").read_bytes(), type=Results).runs
+    found = run.statistics.sessions
+    assert found is not None
+    assert (found.at_once, found.cut) == (1, 0)
+    assert found.calls_per_hour >= 3 * found.sessions_per_hour > 0
+    assert found.recomputed_share == 0.0  # everything fits
+    assert found.repeated_share == run.statistics.hit_rate
+    assert "later TTFT p99" in (output / "report.html").read_text()
+
+
+def test_sessions_and_requests_with_times_are_not_mixed_up(tmp_path: Path, capsys: Capture) -> None:
+    trace = str(sessions_trace(tmp_path))
+    assert "how many run at once: --sessions" in refused(capsys, trace)
+    assert "has no sessions to keep running" in refused(capsys, TRACE, "--sessions", "3")
+    assert "leave out sessions" in refused(capsys, trace, "--sessions", "3", "--speed", "2")
+
+
+@pytest.mark.parametrize("room", ["--context-length", "--capacity-tokens"])
+def test_sessions_whose_first_calls_are_all_too_long_are_refused(
+    tmp_path: Path, capsys: Capture, room: str
+) -> None:
+    """They would end at once, one after the other."""
+    trace = str(sessions_trace(tmp_path))  # 128 tokens, and 4 of the answer
+    assert "smallest first call has 132" in refused(capsys, trace, "--sessions", "1", room, "131")

@@ -48,7 +48,7 @@ def test_each_worker_and_the_router_get_their_own() -> None:
         (["--page-siz", "8"], ["did you mean --page-size of pando worker?", "pando router --help"]),
         (["--polic", "x"], ["did you mean --policy of pando router?"]),
         (["--nothing-like-it"], ["there is no option --nothing-like-it. See pando up --help"]),
-        (["--page-size", "1000"], ["--page-size is '1000'", "less than or equal to 256"]),
+        (["--page-size", "1000"], ["--page-size is '1000'", "it must be between 1 and 256"]),
         (["--policy", "fastest"], ["--policy is 'fastest'", "cache_aware"]),
         (
             ["--write-timeout", "3"],

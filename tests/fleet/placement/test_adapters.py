@@ -10,7 +10,7 @@ from pando_fleet.redis.layout.rows import ADAPTERS, Candidate
 from pando_fleet.registry.adapter import Adapter, AdapterPlace
 from tests.fleet.world import BEAT, POOL, World, path
 
-PIRATE, POET, SQL = (Adapter(name=name, identity=f"{n:032x}") for n, name in enumerate("abc"))
+PIRATE, POET, SQL = (Adapter(name=name, identity=32 * f"{n}") for n, name in enumerate("abc"))
 
 
 async def beat(world: World, replica: str, **fields: Any) -> None:
@@ -164,11 +164,34 @@ async def test_a_new_incarnation_and_one_that_left_have_no_slots_of_the_old(worl
     await beat(world, "a", device=[PIRATE], incarnation="1")
     await beat(world, "b", device=[PIRATE])
     row = await world.redis.hget(adapters, "a") or b""
-    assert ADAPTERS.unpack_row(bytes(row)).device == f"{PIRATE.key} "  # type: ignore[arg-type]
+    assert ADAPTERS.unpack_row(bytes(row)).free_slots == 2  # type: ignore[arg-type]
     await world.beat("a", incarnation="2")
-    assert await world.redis.hkeys(adapters) == [b"b"]
+    fields = [bytes(field) for field in await world.redis.hkeys(adapters)]  # type: ignore[arg-type]
+    assert {field.split(b"\0")[0] for field in fields} == {b"b"}
     await world.registry.leave(POOL, "b", BEAT.incarnation)
     assert await world.redis.exists(adapters) == 0
+
+
+async def test_a_heartbeat_leaves_nothing_of_what_was_said_before(world: World) -> None:
+    """Neither of the heartbeat before nor of a placement since then."""
+    adapters = PoolKeys(POOL).adapters
+    await beat(world, "a", device=[SQL])
+    after_sql = await world.redis.hgetall(adapters)
+    await beat(world, "a", device=[POET], host=[SQL])
+    assert (await world.place(adapter=PIRATE.key)).chosen.adapter_load_s == 0.25
+    assert await world.redis.hlen(adapters) == 2 + 3
+    await beat(world, "a", device=[SQL])
+    assert await world.redis.hgetall(adapters) == after_sql
+
+
+async def test_a_thousand_adapters_come_and_go(world: World) -> None:
+    """More than the fields of one call."""
+    many = [Adapter(name=f"adapter-{n}") for n in range(1024)]
+    await beat(world, "a", host=many)
+    assert (await terms(world, many[-1]))["a"].adapter_load_s == 0.25
+    assert await world.redis.hlen(PoolKeys(POOL).adapters) == 2 + 1024
+    await beat(world, "a", host=many[:1])
+    assert await world.redis.hlen(PoolKeys(POOL).adapters) == 2 + 1
 
 
 async def test_the_row_of_a_silent_replica_is_forgotten_with_it(world: World) -> None:

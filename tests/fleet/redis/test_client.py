@@ -244,7 +244,7 @@ async def test_a_wrong_password_is_unavailable_and_is_not_shown(start_valkey: St
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        (f"http://u:{SECRET}@h", "not 'http'"),
+        (f"http://u:{SECRET}@h", "must start with redis"),
         (f"u:{SECRET}@h:6379", "must start with redis"),
         (f"redis://u:{SECRET}/x@h:6379/0", "percent-encode"),
         (f"redis+cluster://u:{SECRET}/x@h:6379", "cannot be parsed|no path"),

@@ -249,11 +249,12 @@ async def test_an_unknown_mode_places_nothing(world: World) -> None:
         leases=leases,
         parts=parts,
         loads=loads,
+        sessions=keys.sessions,
         now=world.now_ms,
         mode="hold",  # type: ignore[arg-type]
         tree_prefix=keys.tree_prefix,
     )
-    prompt = calls.Prompt(b"", 10, 1, "lease", 1_000, 0, 0, 0, "", "", 0)
+    prompt = calls.Prompt(b"", 10, 1, "lease", 1_000, 0, 0, 0, 0, 0, "", "", "", 0)
     with pytest.raises(FleetError, match="unknown mode of placement: hold"):
         await WireScript(world.wire, calls.Place)(call, *astuple(prompt))
     assert (await world.terms())["a"].outstanding == 0

@@ -49,6 +49,8 @@ FULL = Heartbeat(
     bytes_per_token=4.25,
     prompt_tokens_total=12,
     cached_prompt_tokens_total=13,
+    source_hits_total=14,
+    source_misses_total=15,
 )
 
 

@@ -46,6 +46,9 @@ class Fleet:
     known: dict[str, Known] = field(default_factory=dict)
     now: float = 0.0
     made: list[Call] = field(default_factory=list)
+    late: list[tuple[float, Call]] = field(
+        default_factory=list
+    )  # of earlier operators: when it ends
     _count: int = 0
 
     def add(self, **fields: object) -> Worker:
@@ -91,15 +94,23 @@ class Fleet:
             worker.joining = worker.name in made.waiting
         return made
 
-    def restart_operator(self) -> None:
-        """Another operator has only the status, and the calls of the last one may go on."""
+    def restart_operator(self, late_s: float = 0.0) -> None:
+        """Another operator has only the status, and the calls of the last one go on: they end after
+        `late_s` seconds."""
         self.known = {
             row.name: Known(row.source, row.identity, unsure_until=math.inf)
             for row in rows(self.plan())  # as written to the status
         }
-        for attempt in list(self.running()):
-            self._carry_out(attempt.call)
+        self.late += [(self.now + late_s, attempt.call) for attempt in self.running()]
         self.attempts.clear()
+        self.pass_time(0.0)
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        for at, call in self.late:
+            if at <= self.now:
+                self._carry_out(call)
+        self.late = [(at, call) for at, call in self.late if at > self.now]
 
     def running(self) -> list[Attempt]:
         return [one for one in self.attempts.values() if one.outcome is Outcome.RUNNING]
@@ -135,9 +146,9 @@ class Fleet:
             self.reconcile()
             for attempt in self.running():
                 self.finish(attempt)
+            self.pass_time(seconds)
             for worker in self.workers.values():
                 worker.beat()
-            self.now += seconds
 
     def states(self) -> dict[str, str]:
         return {row.name: row.state for row in rows(self.plan())}

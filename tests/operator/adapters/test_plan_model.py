@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from pando_operator.adapters.calls import Load, Unload
+from pando_operator.adapters.calls import LOAD_S, Load, Unload
 from pando_operator.adapters.plan import MOST_LOADS, MOST_UNLOADS, PRELOAD_LIMIT_S
 from pando_operator.adapters.replicas import Held
 from pando_operator.resource.adapters import Adapter
@@ -55,7 +55,7 @@ class Pool(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from((0.1, 2.0, 6.0, 60.0)))
     def time_passes(self, seconds: float) -> None:
         """Heartbeats are never older than the time for which an answer counts."""
-        self.fleet.now += seconds
+        self.fleet.pass_time(seconds)
         if seconds > 5:
             self.heartbeats_arrive()
 
@@ -81,9 +81,9 @@ class Pool(RuleBasedStateMachine):
             )
         )
 
-    @rule()
-    def another_operator_takes_over(self) -> None:
-        self.fleet.restart_operator()
+    @rule(late_s=st.sampled_from((0.0, 4.0, 100.0, LOAD_S)))
+    def another_operator_takes_over(self, late_s: float) -> None:
+        self.fleet.restart_operator(late_s)
 
     @rule(slots=st.sampled_from((SLOTS, SLOTS, 0)))
     def a_replica_joins(self, slots: int) -> None:

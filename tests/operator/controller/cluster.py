@@ -42,6 +42,7 @@ class Worker:
     """A pod's process, as it reports itself; a test sets its load."""
 
     pod: str
+    pool: str  # as its variable says
     incarnation: str
     ready: bool = True
     ends: "asyncio.Task[None] | None" = None  # its hand-off, after its pod is deleted
@@ -69,6 +70,7 @@ class Cluster:
     dead: set[str] = field(default_factory=set)  # pods whose nodes are gone
     silent: set[str] = field(default_factory=set)  # pods that cannot reach Redis
     made: Callable[[Worker], None] = lambda worker: None  # called for each new worker
+    node: str = "node"  # of new pods
     placeless: set[str] = field(default_factory=set)  # images whose pods fit no node
     _deployments: dict[str, Deployment] = field(default_factory=dict)  # by uid
     _templates: dict[str, Object] = field(default_factory=dict)  # by revision
@@ -149,7 +151,7 @@ class Cluster:
         labels = template["metadata"]["labels"] | {"pod-template-hash": revision}
         spec = dict(template["spec"])
         if spec["containers"][0]["image"] not in self.placeless:
-            spec["nodeName"] = "node"
+            spec["nodeName"] = self.node
         body = {"metadata": template["metadata"] | {"name": name, "labels": labels}, "spec": spec}
         body["metadata"]["namespace"] = self.namespace
         owner = {
@@ -167,19 +169,21 @@ class Cluster:
         self.log.append(f"+{name}")
         self._owners[name] = owner
         if "nodeName" in pod["spec"]:
-            self.workers[name] = worker = Worker(name, f"i{name}", ready=self.starts_ready)
+            self.workers[name] = worker = Worker(
+                name, _pool(pod), f"i{name}", ready=self.starts_ready
+            )
             self.made(worker)
 
     async def _end(self, pod: Object) -> None:
         """The work of worker and kubelet for a deleted pod."""
         key = key_of(pod)
-        worker, pool = self.workers.get(key.name), key.name.rpartition("-")[0]
+        worker = self.workers.get(key.name)
         if worker is not None:
             if worker.ends is None:
-                stays = handed_off(Marks(self.redis, pool), key.name)
+                stays = handed_off(Marks(self.redis, worker.pool), key.name)
                 worker.ends = asyncio.create_task(asyncio.wait_for(stays, 20))
             if worker.running or not worker.ends.done():
-                await self._beat(pool, worker)
+                await self._beat(worker)
                 return
         await self._delete(key)
 
@@ -194,8 +198,7 @@ class Cluster:
             self.log.append(line)
         worker = self.workers.pop(name, None)
         if worker is not None:
-            pool = name.rpartition("-")[0]
-            await Registry(self.redis).leave(pool, worker.pod, worker.incarnation)
+            await Registry(self.redis).leave(worker.pool, worker.pod, worker.incarnation)
 
     async def _live(self, pod: Object) -> None:
         """Kubelet and worker."""
@@ -205,7 +208,7 @@ class Cluster:
             return
         await self._set_conditions(pod, worker)
         if self.beats and name not in self.silent:
-            await self._beat(name.rpartition("-")[0], worker)
+            await self._beat(worker)
 
     async def _set_conditions(self, pod: Object, worker: Worker) -> None:
         gate = _condition(pod, GATE) == "True"
@@ -239,7 +242,7 @@ class Cluster:
             PODS, key, body, manager="node-controller", kind=kind, subresource="status"
         )
 
-    async def _beat(self, pool: str, worker: Worker) -> None:
+    async def _beat(self, worker: Worker) -> None:
         beat = Heartbeat(
             replica=worker.pod,
             incarnation=worker.incarnation,
@@ -255,7 +258,14 @@ class Cluster:
             adapter_states=tuple(worker.adapters.values()),
             adapter_slots=worker.slots,
         )
-        await Registry(self.redis).beat(pool, beat)
+        await Registry(self.redis).beat(worker.pool, beat)
+
+
+def _pool(pod: Object) -> str:
+    """The pool that its worker joins."""
+    (container,) = pod["spec"]["containers"]
+    variables = {one["name"]: one.get("value") for one in container["env"]}
+    return str(variables["PANDO_WORKER_POOL"])
 
 
 def _state(worker: Worker) -> ReplicaState:

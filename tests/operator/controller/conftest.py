@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -46,6 +46,7 @@ class Scene:
         self.redis = cluster.redis
         self.said: list[str] = []  # messages of the operators' logs
         self.running: list[asyncio.Task[None]] = []  # the simulated cluster and the operators
+        self.closing = ExitStack()  # what a test leaves outside its namespace
 
     def key(self, name: str = "pool") -> Key:
         return Key(self.namespace, name)
@@ -216,6 +217,7 @@ async def scene(
         yield scene
     finally:
         logging.getLogger("pando.operator").removeHandler(handler)
+        scene.closing.close()
         playing.cancel()
         await asyncio.gather(playing, return_exceptions=True)
         await redis.aclose()

@@ -6,22 +6,24 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from datetime import datetime
 from pathlib import Path
 
 from aiohttp import web
 
 from pando_fleet.records.decisions import PastDecisions
 from pando_fleet.records.expected import ExpectedPools
+from pando_fleet.records.marks import Marks
 from pando_fleet.redis.client import connect
+from pando_fleet.registry.registry import Registry
 from pando_operator.kube.resources import (
     DEPLOYMENTS,
     LEASES,
     WORKER_POOLS,
     Key,
-    Object,
 )
+from pando_worker.settings import WorkerSettings
 from tests.fleet.redis_server import RedisServer
+from tests.operator.controller.cluster import Cluster
 from tests.operator.controller.conftest import FAST, Scene, draining
 from tests.operator.front import Fault, Front
 
@@ -236,37 +238,53 @@ async def test_a_calm_pool_costs_no_write_and_no_event(scene: Scene, front: Fron
         assert await writes_between_looks(10) == []
 
 
-async def test_of_two_pools_of_one_name_the_older_has_it(scene: Scene) -> None:
+async def test_pools_of_one_name_in_two_namespaces_do_not_meet(scene: Scene) -> None:
+    """Each has its own replicas, load, drain marks and rows in the same Redis."""
     other = f"{scene.namespace}-b"
     scene.server.call("POST", "/api/v1/namespaces", {"metadata": {"name": other}})
+    theirs = Scene(
+        scene.server,
+        scene.kube,
+        Cluster(scene.server, scene.kube, scene.redis, other),
+        scene.redis_url,
+        other,
+    )
+    expected, registry = ExpectedPools(scene.redis), Registry(scene.redis)
+    playing = asyncio.create_task(theirs.cluster.run(), name="the other namespace")
+    scene.running.append(playing)
     async with scene.operator(namespaces=(scene.namespace, other)):
         await scene.make(scaling=MANUAL, replicas=1)
+        await theirs.make(scaling={"mode": "Auto", **FAST, "maxReplicas": 3})
         await scene.serving(1)
-        first = await scene.kube.get(WORKER_POOLS, scene.key())
-        made = datetime.fromisoformat(first["metadata"]["creationTimestamp"]).timestamp()
-        await scene.until(lambda: time.time() >= made + 1, "the next second")
-        later: Object = {
-            "apiVersion": WORKER_POOLS.api_version,
-            "kind": WORKER_POOLS.kind,
-            "metadata": {"name": "pool", "namespace": other},
-            "spec": {"model": "org/other"},
+        await theirs.serving(1)
+        assert await expected.owners() == {
+            "pool": f"{scene.namespace}/pool",
+            f"{other}/pool": f"{other}/pool",
         }
-        await scene.kube.create(WORKER_POOLS, later)
+        mine, (far,) = set(scene.cluster.workers), set(theirs.cluster.workers)
+        assert {one.beat.replica for one in await registry.replicas("pool")} == mine
+        assert [one.beat.replica for one in await registry.replicas(f"{other}/pool")] == [far]
+        (pod,) = await theirs.cluster.pods()
+        variables = {one["name"]: one.get("value") for one in pod["spec"]["containers"][0]["env"]}
+        assert (
+            WorkerSettings(model="m", pool=variables["PANDO_WORKER_POOL"]).pool == f"{other}/pool"
+        )
 
-        async def refused() -> bool:
-            pool = await scene.kube.get(WORKER_POOLS, Key(other, "pool"))
-            found = {one["type"]: one for one in pool.get("status", {}).get("conditions", ())}
-            return bool(found.get("Degraded", {}).get("reason") == "NameTaken")
+        theirs.cluster.busy(9_000, running=9)
+        await theirs.serving(2)
+        assert (await scene.status())["readyReplicas"] == 1, "their load is not ours"
+        theirs.cluster.busy(0)
+        await theirs.until(lambda: len(theirs.cluster.workers) == 1, "they shrink by a drain mark")
+        assert await Marks(scene.redis, "pool").all() == []
+        await theirs.kube.delete(WORKER_POOLS, theirs.key())
 
-        await scene.until(refused, "the later one is refused")
-        assert await ExpectedPools(scene.redis).owners() == {"pool": f"{scene.namespace}/pool"}
+        async def gone() -> bool:
+            return set(await expected.read()) == {"pool"}
 
-        await scene.kube.delete(WORKER_POOLS, scene.key())
-
-        async def taken_over() -> bool:
-            return await ExpectedPools(scene.redis).read() == {"pool": ("other",)}
-
-        await scene.until(taken_over, "it has the name now")
+        await scene.until(gone, "theirs is gone, ours is there")
+    scene.running.remove(playing)
+    playing.cancel()
+    await asyncio.gather(playing, return_exceptions=True)
 
 
 async def test_a_pool_that_is_gone_is_gone_from_redis(scene: Scene) -> None:

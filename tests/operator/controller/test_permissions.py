@@ -11,7 +11,9 @@ from tests.operator.controller.conftest import FAST, Scene
 
 PAGE = Path(__file__).parents[3] / "docs" / "operator.md"
 USER = "operator"
-RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces"
+SUBJECT = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": USER}
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+GROUP = "rbac.authorization.k8s.io"
 
 
 def listed() -> list[Object]:
@@ -28,18 +30,29 @@ def listed() -> list[Object]:
 
 def grant(scene: Scene, rules: list[Object], namespace: str = "") -> None:
     metadata = {"name": USER, "namespace": namespace or scene.namespace}
-    path = f"{RBAC}/{namespace or scene.namespace}"
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": USER}
-    subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": USER}
+    path = f"{RBAC}/namespaces/{namespace or scene.namespace}"
+    role = {"apiGroup": GROUP, "kind": "Role", "name": USER}
     scene.server.call("POST", f"{path}/roles", {"metadata": metadata, "rules": rules})
-    binding = {"metadata": metadata, "roleRef": role, "subjects": [subject]}
+    binding = {"metadata": metadata, "roleRef": role, "subjects": [SUBJECT]}
     scene.server.call("POST", f"{path}/rolebindings", binding)
+
+
+def grant_cluster_wide(scene: Scene, rules: list[Object]) -> None:
+    metadata = {"name": scene.namespace}
+    role = {"apiGroup": GROUP, "kind": "ClusterRole", "name": scene.namespace}
+    scene.server.call("POST", f"{RBAC}/clusterroles", {"metadata": metadata, "rules": rules})
+    binding = {"metadata": metadata, "roleRef": role, "subjects": [SUBJECT]}
+    scene.server.call("POST", f"{RBAC}/clusterrolebindings", binding)
+    scene.closing.callback(
+        scene.server.call, "DELETE", f"{RBAC}/clusterrolebindings/{scene.namespace}"
+    )
 
 
 async def test_the_listed_permissions_are_enough(scene: Scene) -> None:
     rules = listed()
-    assert len(rules) == 10
-    grant(scene, rules)
+    assert len(rules) == 11
+    grant_cluster_wide(scene, [rule for rule in rules if rule["resources"] == ["nodes"]])
+    grant(scene, [rule for rule in rules if rule["resources"] != ["nodes"]])
     async with scene.operator(kubeconfig=str(scene.server.kubeconfig(USER))):
         await scene.make(scaling={"mode": "Manual", **FAST}, replicas=2)
         await scene.serving(2)

@@ -8,7 +8,8 @@ from typing import Any
 from pando_fleet.records.marks import Mark, MarkKind, Marks, MarkState
 from pando_fleet.registry.registry import Registry
 from pando_fleet.registry.replica import ReplicaState
-from pando_operator.kube.resources import DEPLOYMENTS, PODS, Key, Object
+from pando_operator.kube.resources import DEPLOYMENTS, PODS, Key, Object, key_of
+from pando_operator.objects.pod import SAFE_TO_EVICT
 from tests.operator.controller.conftest import FAST, Scene
 from tests.operator.front import Fault, Front
 
@@ -173,3 +174,27 @@ async def test_an_operator_that_ends_while_it_makes_a_deployment_leaves_its_size
         await rolled(scene, "two", "two", "two")
         await scene.serving(3)
     assert scene.cluster.replicas_seen == [3]
+
+
+async def test_a_pod_whose_annotation_a_webhook_rewrites_is_of_the_current_template(
+    scene: Scene,
+) -> None:
+    async with scene.operator():
+        await scene.make(scaling=MANUAL, replicas=1)
+        await scene.serving(1)
+        (pod,) = await scene.cluster.pods()
+        rewritten = {"metadata": {"annotations": {SAFE_TO_EVICT: "none"}}}
+        await scene.kube.patch(PODS, key_of(pod), rewritten, manager="webhook")
+        await scene.change(replicas=2)
+
+        async def is_ready() -> bool:
+            status, ready = await scene.status(), await scene.condition("Ready")
+            return status.get("updatedReplicas") == 2 and ready["status"] == "True"
+
+        await scene.until(is_ready, "both are of the current template")
+        restart = {"kubectl.kubernetes.io/restartedAt": "2026-11-26T00:00:00Z"}
+        body = {"spec": {"template": {"metadata": {"annotations": restart}}}}
+        await scene.kube.patch(DEPLOYMENTS, scene.key("pool"), body, manager="kubectl-rollout")
+        gone = key_of(pod).name
+        await scene.until(lambda: gone not in scene.cluster.workers, "a restart replaces it")
+        await scene.until(is_ready, "and its successor is current")

@@ -54,12 +54,12 @@ async def test_the_pools_disruption_budget_follows_its_spec_and_is_set_back(scen
         return is_so
 
     async with scene.operator():
-        pool = await scene.make(maxUnavailable=2)
-        await scene.serving(1)
+        pool = await scene.make(maxUnavailable=2, scaling={"mode": "Manual", **FAST}, replicas=2)
+        await scene.serving(2)
         budget = await scene.kube.get(budgets, scene.key())
         assert await allows() == 2
         assert budget["metadata"]["ownerReferences"][0]["uid"] == pool["metadata"]["uid"]
-        (replica,) = await scene.cluster.pods()
+        replica, _ = await scene.cluster.pods()
         wanted = budget["spec"]["selector"]["matchLabels"].items()
         assert wanted <= replica["metadata"]["labels"].items()
         await scene.change(maxUnavailable=1)

@@ -1,13 +1,18 @@
 """How pods are read and counted."""
 
+from typing import Any
+
+from pando_operator.kube.resources import MANAGER
 from pando_operator.lifecycle.census import Census, census
 from pando_operator.lifecycle.departing import COST
 from pando_operator.lifecycle.pods import (
     DELETION_COST,
     DRAIN,
     GHOST_S,
+    TEMPLATE,
     PodView,
     Standing,
+    marks_of,
     pod_view,
 )
 from tests.operator.lifecycle.planned import NOW, drained, pod, starting
@@ -94,11 +99,18 @@ def test_a_deleted_pod_of_a_dead_node_counts_until_its_grace_is_over() -> None:
 def test_a_pod_is_outdated_where_its_template_has_other_labels_or_annotations() -> None:
     item = {"metadata": {"name": "a", "labels": {"l": "1", "more": "x"}, "annotations": {"t": "1"}}}
 
-    def outdated(labels: dict[str, str], annotations: dict[str, str]) -> bool:
+    def outdated(labels: dict[str, str], annotations: dict[str, str], *ours: str) -> bool:
         template = {"metadata": {"labels": labels, "annotations": annotations}}
-        return pod_view(item, None, template).outdated
+        fields: dict[str, Any] = {f"f:{name}": {} for name in ours}
+        applied = {"f:spec": {"f:template": {"f:metadata": {"f:annotations": fields}}}}
+        managed = [{"manager": MANAGER, "operation": "Apply", "fieldsV1": applied}]
+        deployment = {"metadata": {"managedFields": managed}, "spec": {"template": template}}
+        return pod_view(item, None, marks_of(deployment)).outdated
 
     assert not outdated({"l": "1"}, {"t": "1"})
     assert outdated({"l": "1"}, {"t": "2"})
     assert outdated({"l": "2"}, {"t": "1"})
     assert outdated({"l": "1"}, {"t": "1", "kubectl.kubernetes.io/restartedAt": "now"})
+    assert not outdated({"l": "1"}, {"t": "2"}, "t"), "a webhook has rewritten it"
+    assert outdated({"l": "1"}, {"t": "1", TEMPLATE: "new"}, "t", TEMPLATE)
+    assert outdated({"l": "2"}, {"t": "1"}, "l"), "others' label of the name of our annotation"

@@ -1,20 +1,24 @@
 """A pool's objects: Kubernetes accepts them, and a worker can read them."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
 import pytest
+import yaml
 
 from pando_operator.kube.client import Kube
 from pando_operator.kube.resources import DEPLOYMENTS, SERVICES, Key
 from pando_operator.objects.build import deployment, disruption_budget, service
 from pando_operator.objects.labels import labels, selector, selector_text
-from pando_operator.resource.parse import parse
+from pando_operator.resource.check import problems, unknown
+from pando_operator.resource.parse import parse, spec_schema
 from pando_operator.resource.pool import WorkerPool
 from pando_operator.settings import OperatorSettings
 from pando_worker.settings import WorkerSettings
 
+WHISPER = Path(__file__).parents[3] / "examples" / "audio" / "pool.yaml"
 SETTINGS = OperatorSettings(
     worker_image="registry/pando-worker:1",
     worker_variables={"PANDO_LOG_FORMAT": "json"},
@@ -120,7 +124,7 @@ def test_a_worker_reads_its_settings_from_its_variables(monkeypatch: pytest.Monk
     settings = settings_of(deployment(pool(**FULL), SETTINGS), monkeypatch)
     assert settings.model == "org/Llama-8B"
     assert settings.served_model_name == "llama"
-    assert settings.pool == "llama"
+    assert settings.pool == "serving/llama", "its namespace is not the operator's"
     assert settings.replica == "llama-1"
     assert settings.url == "http://10.0.0.7:30000"
     assert settings.redis == "redis://redis:6379"
@@ -130,6 +134,21 @@ def test_a_worker_reads_its_settings_from_its_variables(monkeypatch: pytest.Monk
     assert settings.mem_fraction_static == 0.85
     assert settings.radix_cache is False
     assert settings.page_size == 32
+
+
+def test_the_example_with_whisper_is_a_pool_whose_workers_read_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given = yaml.safe_load(WHISPER.read_text(encoding="utf-8"))
+    assert not list(problems(given["spec"], spec_schema(), "spec"))
+    assert not list(unknown(given["spec"], spec_schema()))
+    built = deployment(parse(given), SETTINGS)
+    kubernetes_validate.validate(json.loads(json.dumps(built)), "1.37", strict=True)
+    settings = settings_of(built, monkeypatch)
+    assert (settings.model, settings.served_model_name) == ("openai/whisper-base", "whisper-base")
+    assert settings.device == "cpu", "where encoder-decoders run"
+    assert settings.max_total_tokens == 65536
+    assert settings.max_audio_seconds == 600
 
 
 def test_the_name_in_the_api_is_the_models_last_part(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,8 +207,9 @@ def test_a_cluster_autoscaler_may_remove_a_workers_node() -> None:
 
 @pytest.mark.parametrize("minor", [25, 37])
 def test_node_drains_evict_as_many_replicas_as_the_spec_allows(minor: int) -> None:
-    budget = disruption_budget(pool(maxUnavailable=2), minor)
+    budget = disruption_budget(pool(maxUnavailable=2), minor, moves=False)
     assert budget["spec"]["maxUnavailable"] == 2
+    assert disruption_budget(pool(), minor, moves=True)["spec"]["maxUnavailable"] == 0
     assert ("unhealthyPodEvictionPolicy" in budget["spec"]) == (minor >= 27)
     assert budget["spec"]["selector"]["matchLabels"] == selector("llama")
     kind = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget"}

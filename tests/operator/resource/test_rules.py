@@ -118,6 +118,8 @@ BROKEN: list[tuple[str, dict[str, Any]]] = [
         "spec.template.volumeMounts[].name must be the name",
         {"template": {"volumeMounts": [{"name": "models", "mountPath": "/models"}]}},
     ),
+    ("spec.engine.maxBodiesBytes must be at least", {"engine": {"maxBodiesBytes": 143}}),
+    ("spec.engine.maxBodiesBytes must be at least", {"engine": {"maxBodyBytes": 2_000_000_000}}),
     ("spec.engine.loraRanks must be at least", {"engine": {"loraRanks": 63}}),
     (
         "spec.engine.loraRanks must be at least",
@@ -238,6 +240,8 @@ _SPECS = st.fixed_dictionaries(
                 "maxLoras": st.integers(0, 2),
                 "loraRanks": st.sampled_from((8, 64)),
                 "maxLoraRank": st.sampled_from((8, 16, 64)),
+                "maxBodyBytes": st.sampled_from((1, 2**30, 2**31)),
+                "maxBodiesBytes": st.sampled_from((1, 2**26, 2**30, 2**31)),
             },
         ),
         "servedModelName": st.sampled_from("ab"),

@@ -1,6 +1,7 @@
 """Decisions and the exact words of their reasons."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from pando_operator.resource.policy import (
     SelectPolicy,
     Target,
 )
-from pando_operator.scaling import Direction, History, Limit, Signals, Snapshot, decide
+from pando_operator.scaling import Decision, Direction, History, Limit, Signals, Snapshot, decide
 from pando_operator.scaling.proposals.idle import IDLE
 from pando_operator.scaling.proposals.pressure import GROWTH
 from pando_operator.scaling.proposals.waits import QUEUE_WAIT
@@ -268,6 +269,28 @@ class TestQueueWait:
         snapshot = replace(pool(0.1, 0.1), signals=replace(pool().signals, replicas=loads))  # type: ignore[type-var]
         proposals = {p.by: p.reason for p in decide(snapshot, self.policy, NOW).proposals}
         assert proposals[QUEUE_WAIT].startswith("requests wait 9.0 s, target 5 s")
+
+    def _with(self, **beat: Any) -> Decision:
+        """Short prompts wait in a replica with few places, which a request holds for 20 s."""
+        history = History(capacity_tokens=CAPACITY)
+        for step in range(3):
+            snapshot = pool(0.1, history=history, release_tokens_per_s=500.0, **beat)
+            decision = decide(snapshot, self.policy, NOW + 5 * step)
+            history = decision.history
+        return decision
+
+    def test_short_prompts_that_wait_for_a_place_count_by_the_rate_at_which_requests_end(
+        self,
+    ) -> None:
+        decision = self._with(running=4, waiting=20, waiting_tokens=200)  # a request ends in 5 s
+        assert (decision.desired, decision.by) == (2, QUEUE_WAIT)
+        assert decision.reason.startswith("requests wait 100.0 s, target 5 s")
+
+    def test_a_request_that_has_just_come_to_long_ones_waits_for_no_place(self) -> None:
+        decision = self._with(running=1, waiting=0)
+        assert decision.desired == 1
+        came = pool(0.1, history=decision.history, release_tokens_per_s=500.0, running=1, waiting=1)
+        assert decide(came, self.policy, NOW + 15).desired == 1
 
 
 class TestHotEvictions:

@@ -131,3 +131,19 @@ async def test_a_router_without_keys_leaves_the_check_to_the_workers(valkey_url:
         a.answer = success
         await router.post("/v1/load_lora_adapter", LOAD, **bearer("of-the-client"))
         assert a.received[0].headers["authorization"] == "Bearer of-the-client"
+
+
+async def test_each_replica_gets_the_token_of_its_own_heartbeat(valkey_url: str) -> None:
+    async with (
+        Replica(valkey_url, "a", admin_token="of-a") as a,
+        Replica(valkey_url, "b") as b,
+        serving(valkey_url) as router,
+    ):
+        await router.ready("a", "b")
+        a.answer = b.answer = success
+        clients = "Bearer of-the-client"
+        answer = await router.post("/v1/load_lora_adapter", LOAD, authorization=clients)
+        assert answer.status == 200
+        keys = [replica.received[0].headers["authorization"] for replica in (a, b)]
+        assert keys == ["Bearer of-a", clients]
+        assert b"of-a" not in (await router.get("/fleet")).body

@@ -83,7 +83,7 @@ async def test_newcomers_do_not_overtake_waiting_requests(
 @pytest.mark.parametrize(
     ("allowed", "expected"), [(False, ["body", "none", "header"]), (True, ["header", "body"])]
 )
-async def test_higher_priority_goes_first_by_body_and_where_allowed_by_header(
+async def test_smaller_priority_goes_first_by_body_and_where_allowed_by_header(
     valkey_url: str, allowed: bool, expected: list[str]
 ) -> None:
     async with fleet(valkey_url, "a", max_replica_requests=1, allow_priority_header=allowed) as (
@@ -96,8 +96,8 @@ async def test_higher_priority_goes_first_by_body_and_where_allowed_by_header(
         for number, (name, body, headers) in enumerate(
             (
                 ("none", {}, {}),
-                ("header", {}, {"x-priority": "9"}),
-                ("body", {"priority": 5}, {}),
+                ("header", {}, {"x-priority": "-9"}),
+                ("body", {"priority": -5}, {}),
             ),
             1,
         ):
@@ -106,6 +106,9 @@ async def test_higher_priority_goes_first_by_body_and_where_allowed_by_header(
         gate.let("first", "none", "header", "body")
         await asyncio.gather(*tasks)
         assert gate.order[1 : 1 + len(expected)] == expected
+        # A header that does not count here must not count at the replica either.
+        passed = [each.headers["x-priority"] for each in a.received if "x-priority" in each.headers]
+        assert passed == (["-9"] if allowed else [])
 
 
 async def test_a_full_queue_answers_429_at_once_with_retry_after(valkey_url: str) -> None:

@@ -57,7 +57,7 @@ class Model:
         if self.taken % OLDEST_TURN == OLDEST_TURN - 1:
             return self.waiting[0]
         flow = self.fairest(max(e.rank for e in self.waiting))
-        return min(self.of_flow(flow), key=lambda e: (-e.priority, e.number))
+        return min(self.of_flow(flow), key=lambda e: (e.priority, e.number))
 
     def take(self, one: Entry[None]) -> None:
         self.taken += 1
@@ -132,7 +132,7 @@ def test_nobody_is_overtaken_for_ever(found: int, hostile: list[tuple[int, int]]
     queue: FairQueue[None] = FairQueue()
     for _ in range(found):
         queue.add(entry("early"))
-    last = entry("poor", rank=-1, priority=-100, weight=0.001, cost=1e6)
+    last = entry("poor", rank=-1, priority=100, weight=0.001, cost=1e6)
     queue.add(last)
     for place in range(OLDEST_TURN * (found + 1)):
         rank, priority = hostile[place % len(hostile)]
@@ -179,17 +179,17 @@ def test_a_flood_of_one_tenant_does_not_delay_another_tenants_request() -> None:
 
 def test_priority_orders_a_tenants_own_requests_only() -> None:
     queue: FairQueue[None] = FairQueue()
-    for priority in (0, 5, -1, 5):
+    for priority in (0, -5, 1, -5):
         queue.add(entry("a", priority=priority))
-    queue.add(entry("b", priority=-7))
-    queue.add(entry("b", priority=-8))
+    queue.add(entry("b", priority=7))
+    queue.add(entry("b", priority=8))
     order = [(one.tenant, one.priority) for one in served(queue, 6)]
-    assert order == [("a", 5), ("b", -7), ("a", 5), ("b", -8), ("a", 0), ("a", -1)]
+    assert order == [("a", -5), ("b", 7), ("a", -5), ("b", 8), ("a", 0), ("a", 1)]
 
 
 def test_a_tenant_of_higher_rank_goes_first() -> None:
     queue: FairQueue[None] = FairQueue()
-    queue.add(entry("batch", priority=9))
+    queue.add(entry("batch", priority=-9))
     queue.add(entry("batch"))
     queue.add(entry("chat", rank=1))
     assert [one.tenant for one in served(queue, 3)] == ["chat", "batch", "batch"]
@@ -213,12 +213,12 @@ def test_a_tenant_that_sends_one_after_the_other_gets_its_share_and_not_more() -
 
 def test_a_full_queue_takes_from_the_tenant_that_fills_it() -> None:
     queue: FairQueue[None] = FairQueue()
-    flood = [entry("flood", priority=p) for p in (0, 0, 3)]
+    flood = [entry("flood", priority=p) for p in (0, 0, -3)]
     for one in flood:
         queue.add(one)
-    assert queue.victim(entry("polite")) is flood[1]  # the last one of the lowest priority
+    assert queue.victim(entry("polite")) is flood[1]  # the last one of the largest priority
     assert queue.victim(entry("flood")) is None
-    assert queue.victim(entry("flood", priority=1)) is flood[1]
+    assert queue.victim(entry("flood", priority=-1)) is flood[1]
     assert queue.victim(entry("polite", rank=-1)) is None
     assert queue.victim(entry("flood", rank=1)) is flood[1]
     queue.add(entry("polite"))

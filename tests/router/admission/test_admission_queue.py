@@ -7,12 +7,12 @@ from contextlib import contextmanager
 
 import pytest
 
+from pando_fleet.current import Current
 from pando_router.admission.pool_queue import PoolQueue, Waiting
 from pando_router.core import bounded_queue
 from pando_router.core.bounded_queue import BoundedQueue, LeaveReason, QueueLimits, is_for_us
 from pando_router.core.fair_queue import Entry
 from pando_router.core.route import Shortage
-from pando_router.current import Current
 from pando_router.errors import ApiError, unavailable
 from tests.router.world import until
 from tests.waiting import PATIENCE_S
@@ -267,6 +267,21 @@ async def test_nobody_waits_for_replicas_that_will_not_come() -> None:
         with pytest.raises(ApiError) as caught:
             await task
         assert (caught.value.status, caught.value.code) == (503, "no_ready_replica")
+
+
+async def test_a_session_that_finds_memory_but_no_replica_waits_as_others_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bounded_queue, "CROWD_PACE_S", 3600.0)
+    bench = Bench()
+    bench.shortage = Shortage.CROWDED
+    [task] = bench.enqueue("a")
+    await until(lambda: bench.queue.entries.waits_for_memory and bench.calls, "the first try")
+    bench.shortage = Shortage.FULL
+    bench.queue.wake()
+    await until(lambda: bench.calls > 3, "it looks for replicas again and again")
+    bench.free = 1
+    assert await task == "a"
 
 
 def test_the_queue_sums_tokens_bytes_and_time_of_waiting_requests_however_they_leave() -> None:

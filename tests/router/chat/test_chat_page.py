@@ -272,7 +272,7 @@ async def test_a_key_is_asked_for_and_kept_in_the_tab_alone(
             assert await page.evaluate("document.activeElement.id") == "key"
             await page.keyboard.type("wrong")
             await page.keyboard.press("Enter")
-            await page.wait_for_selector("#notice:not([hidden])")
+            await page.wait_for_selector("#key-error:not(:empty)")
             await page.keyboard.type("guest")
             await page.keyboard.press("Enter")
             await page.wait_for_selector(".message")

@@ -15,6 +15,7 @@ from tests.router.configuration.looks import (
     is_logged,
     is_shadowed,
     leases_are_short,
+    many_values,
     much_is_expected_of_who_waits,
     new_connection,
     page_is_there,
@@ -23,6 +24,7 @@ from tests.router.configuration.looks import (
     recovery,
     refusal,
     sent,
+    sessions_are_noted,
     spreads,
     stuck_reader_is_cut_fast,
     told,
@@ -57,6 +59,7 @@ EFFECTS = {
         False, True, answered(**{"x-pando-policy": "random"}), (403, 200)
     ),
     "session_header": Effect("x-a", "x-b", spreads("x-b"), (False, True), {"policy": "session"}),
+    "bound_sessions": Effect(False, True, sessions_are_noted, (False, True)),
     "shadow_policy": Effect(None, "random", is_shadowed, (False, True), {"shadow_per_second": 999}),
     "shadow_per_second": Effect(
         0.001, 1000, is_shadowed, (False, True), {"shadow_policy": "random"}
@@ -69,6 +72,7 @@ EFFECTS = {
     "upstream_api_key": Effect(None, "secret", sent("authorization"), (None, "Bearer secret")),
     "chat_page": Effect(False, True, page_is_there, (404, 200)),
     "max_body_bytes": Effect(100_000, 1000, answered(LONG), (200, 413)),
+    "max_body_values": Effect(200_000, 1024, many_values, (200, 413)),
     "max_bodies_bytes": Effect(
         100_000, 1000, crowded(1, size=800), (200, "overloaded"), {"max_body_bytes": 1000}
     ),
@@ -94,6 +98,14 @@ EFFECTS = {
         0.2,
         refusal(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n{"),
         ("0.3 s", "0.2 s"),
+        {"min_body_rate": 0},
+    ),
+    "min_body_rate": Effect(
+        0,
+        10_000,
+        refusal(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n{"),
+        ("0.4 s", "10000 bytes"),
+        {"body_timeout": 0.4},
     ),
     "keep_alive_timeout": Effect(3600, FAST_S, idle_connection_ends_fast, (False, True)),
     "write_timeout": Effect(SLOW_S, FAST_S, stuck_reader_is_cut_fast, (False, True)),

@@ -32,6 +32,12 @@ def answered(prompt: str = "hello", model: str = "m", **headers: str) -> Look:
     return look
 
 
+async def many_values(world: World) -> int:
+    """The status of a request whose body has 40,000 values."""
+    body = completion() | {"unknown": [1] * 40_000}
+    return (await world.router.post("/v1/completions", body)).status
+
+
 def told(prompt: str, pattern: str, *, model: str = "m") -> Look:
     """The part of the answer that matches the pattern."""
 
@@ -160,6 +166,11 @@ async def leases_are_short(world: World) -> bool:
     return int(await world.redis.zcount("pando:{default}:leases", 0, soon_ms)) == 1
 
 
+async def sessions_are_noted(world: World) -> bool:
+    await world.ask(LONG, **{"x-session-id": "s"})
+    return bool(await world.redis.exists("pando:{default}:sessions"))
+
+
 async def much_is_expected_of_who_waits(world: World) -> bool:
     await world.hold(len(world.replicas))
     queues, waiting = Queues(world.redis), asyncio.create_task(world.ask())
@@ -185,7 +196,7 @@ def refusal(data: bytes) -> Look:
         connection = world.connections.pop()
         connection.send(data)
         answer = await connection.answer()
-        found = re.search(rb"within ([\d.]+ s)", answer.body)
+        found = re.search(rb"(?:within|less than) ([\d.]+ (?:s|bytes))", answer.body)
         return found[1].decode() if found else str(answer.status)
 
     return look

@@ -31,6 +31,9 @@ def totals(at: float, **more: float) -> Totals:
     return Totals(
         at=at,
         **given_ | more,
+        cuts=0.0,
+        tokens_in=0.0,
+        tokens_out=0.0,
         first_tokens=(0.0,) * len(BOUNDS),
         gap_s=0.0,
         gaps=0.0,
@@ -125,19 +128,40 @@ async def test_data_shows_what_the_fleet_does(valkey_url: str) -> None:
         a.answer = stream
         await router.post("/v1/completions", completion(stream=True))
         await a.say(inter_token_seconds_total=0.0, inter_tokens_total=0)
-        await a.say(inter_token_seconds_total=3.0, inter_tokens_total=100)
+        sampled = (await data(router))["last"]
+        assert isinstance(sampled, int)
+
+        async def sampled_again() -> bool:
+            return len(seen(await data(router, sampled), "at")) >= 2
+
+        await until(sampled_again, "the replica's counters being known")
+        await a.say(
+            inter_token_seconds_total=3.0,
+            inter_tokens_total=100,
+            prompt_tokens_total=500,
+            output_tokens_total=60,
+        )
 
         async def measured() -> bool:
             found = await data(router)
             return all(
                 seen(found, field)
-                for field in ("answered_per_s", "delivered", "ttft_p95_s", "inter_token_s")
+                for field in (
+                    *("answered_per_s", "delivered", "ttft_p95_s", "inter_token_s"),
+                    *("tokens_in_per_s", "tokens_out_per_s"),
+                )
             )
 
         await until(measured, "points that include the requests")
         found = await data(router)
         assert max(seen(found, "delivered")) == pytest.approx(0.6)
         assert seen(found, "inter_token_s")[-1] == pytest.approx(0.03)
+        tokens = [seen(found, f"tokens_{way}_per_s")[-1] for way in ("in", "out")]
+        assert tokens[0] / tokens[1] == pytest.approx(500 / 60)
+        models = found["models"]
+        assert isinstance(models, dict)
+        rates = models["m"]
+        assert rates["tokens_in_per_s"] / rates["tokens_out_per_s"] == pytest.approx(500 / 60)
         pools = found["pools"]
         assert isinstance(pools, dict)
         (row,) = pools["default"]
@@ -188,7 +212,7 @@ async def test_page_runs_and_fetches_nothing_but_itself(valkey_url: str) -> None
 def test_page_has_names_for_everything_that_is_operated() -> None:
     html = read_document(PAGE, SCRIPTS).html
     fields = re.findall(r"<(?:input|select|textarea) id=\"([\w-]+)\"", html)
-    assert len(fields) == 4
+    assert len(fields) == 6
     assert all(f'<label for="{name}"' in html for name in fields)
     ids = re.findall(r"\bid=\"([\w-]+)\"", html)
     assert len(ids) == len(set(ids))

@@ -1,83 +1,18 @@
 """The dashboard in a browser, on a router with replicas on real sockets."""
 
-import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
-from playwright.async_api import Browser, Page
+from playwright.async_api import Browser
 
-from pando_fleet.images.rule import ImageRule
 from pando_fleet.records.decisions import PastDecision, PastDecisions
 from pando_fleet.redis.client import connect
-from tests.router.control.browser import in_browser, tab
+from tests.router.control.browser import in_browser
+from tests.router.control.dashboard_world import LINES, PROMPT, busy_fleet, comes, opened
 from tests.router.tenants.tenants_world import ADMIN, key_file
-from tests.router.world import Replica, RouterClient, cached, completion, serving, until
+from tests.router.world import completion
 
 pytestmark = in_browser
-
-PATIENCE_MS = 60_000
-PROMPT = "".join(f"{i:07d} " for i in range(128))  # 4 chunks
-LINES = "document.querySelectorAll('#figures path[d*=L]').length"
-
-
-@asynccontextmanager
-async def opened(
-    browser: Browser, url: str, **options: Any
-) -> AsyncIterator[tuple[Page, list[str]]]:
-    """The page, and its console's errors."""
-    complaints: list[str] = []
-    async with tab(browser, **options) as page:
-        page.set_default_timeout(PATIENCE_MS)
-        page.on(
-            "console",
-            lambda said: complaints.append(said.text) if said.type != "log" else None,
-        )
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        await page.add_init_script(
-            "window.shifted = 0; new PerformanceObserver((list) => {"
-            " for (const entry of list.getEntries()) window.shifted += entry.value;"
-            "}).observe({ type: 'layout-shift', buffered: true });"
-        )
-        await page.goto(f"{url}/dashboard")
-        yield page, complaints
-
-
-async def comes(page: Page, condition: str) -> None:
-    """Polls from outside, as the page's policy forbids evaluating code in it."""
-    await until(lambda: page.evaluate(condition), condition)
-
-
-@asynccontextmanager
-async def busy_fleet(redis_url: str, **settings: Any) -> AsyncIterator[RouterClient]:
-    """Two replicas and a request every 50 ms."""
-    kv: dict[str, Any] = {
-        "capacity_tokens": 100_000,
-        "pinned_tokens": 20_000,
-        "cached_tokens": 50_000,
-        "image_rule": ImageRule(kind="fixed", tokens=576),
-    }
-    async with (
-        Replica(redis_url, "a", **kv) as a,
-        Replica(redis_url, "b", **kv) as b,
-        serving(redis_url, **settings) as router,
-    ):
-        a.answer = b.answer = cached(60, 256)
-
-        async def ask() -> None:
-            while True:
-                await router.post("/v1/completions", completion(PROMPT))
-                await asyncio.sleep(0.05)
-
-        await router.ready("a", "b")
-        asking = asyncio.create_task(ask())
-        try:
-            yield router
-        finally:
-            asking.cancel()
-            await asyncio.wait([asking])
 
 
 async def test_charts_and_replicas_live(browser: Browser, valkey_url: str) -> None:
@@ -92,7 +27,7 @@ async def test_charts_and_replicas_live(browser: Browser, valkey_url: str) -> No
         labels = await page.eval_on_selector_all(
             "svg[role=img]", "all => all.map((one) => one.getAttribute('aria-label'))"
         )
-        assert len(labels) == 7
+        assert len(labels) == 8
         assert "KV memory of a: 20K pinned, 50K cached, 30K free tokens" in labels
         before = await page.evaluate("points.at.length")
         await comes(page, f"points.at.length > {before}")
@@ -159,7 +94,7 @@ async def test_it_is_used_by_keyboard_alone(browser: Browser, valkey_url: str) -
     async with busy_fleet(valkey_url) as router, opened(browser, router.url) as (page, complaints):
         await comes(page, f"{LINES} >= 6")
         order = []
-        for _ in range(11):
+        for _ in range(17):
             await page.keyboard.press("Tab")
             order.append(
                 await page.evaluate(
@@ -168,9 +103,15 @@ async def test_it_is_used_by_keyboard_alone(browser: Browser, valkey_url: str) -
                 )
             )
         names = [entry.split("|")[0] for entry in order]
+        names = ["<the latest request>" if "/v1/completions" in name else name for name in names]
         assert names == [
             "Skip to the charts",
-            *["Numbers"] * 5,
+            *["Numbers"] * 6,
+            "events",
+            "models",
+            "request-kind",
+            "<the latest request>",
+            "explanation",
             "request-id",
             "Explain",
             "path",
@@ -201,7 +142,8 @@ async def test_a_request_is_explained_before_it_is_sent(browser: Browser, valkey
         assert await page.locator("#explanation tbody tr").count() == 2
         await page.fill("#body", '{"model": "nobody\'s", "prompt": "<b>x</b>"}')
         await page.click("#explain-form button")
-        await comes(page, "document.getElementById('explanation').innerText.includes(\"nobody's\")")
+        await comes(page, "document.getElementById('body-error').innerText.includes(\"nobody's\")")
+        assert await page.text_content("#explanation") == ""
         await page.select_option("#path", "/v1/chat/completions")
         image = {"type": "image_url", "image_url": {"url": "https://pictures.example/a.png"}}
         await page.fill(
@@ -227,7 +169,7 @@ async def test_an_admins_key_is_asked_for_and_kept_in_the_tab_alone(
         assert await page.evaluate("document.activeElement.id") == "key"
         await page.keyboard.type("wrong")
         await page.keyboard.press("Enter")
-        await page.wait_for_selector("#notice:not([hidden])")
+        await page.wait_for_selector("#key-error:not(:empty)")
         await page.keyboard.type(ADMIN)
         await page.keyboard.press("Enter")
         await comes(page, f"{LINES} >= 4")

@@ -35,3 +35,9 @@ async def test_a_path_without_v1_is_hinted_at(valkey_url: str) -> None:
         assert answer.json["error"]["message"].endswith("; did you mean /v1/models?")
         answer = await router.get("/nothing")
         assert "did you mean" not in answer.json["error"]["message"]
+
+
+async def test_load_tools_find_health_and_version(valkey_url: str) -> None:
+    async with serving(valkey_url) as router:
+        assert (await router.get("/health")).status == (await router.get("/readyz")).status == 503
+        assert (await router.get("/version")).json == {"version": version()}

@@ -4,13 +4,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from pando_fleet.current import Current
 from pando_fleet.placement.prefix import CHUNK_BYTES
 from pando_fleet.registry.replica import Heartbeat, Replica, ReplicaState
 from pando_router.core.breaker import FAILURES, FIRST_PAUSE_S
 from pando_router.core.events import CacheReport
 from pando_router.core.flight import Flight, Flights, has_failed
 from pando_router.core.route import Route
-from pando_router.current import Current
 
 MATCHED = 8  # chunks that the tree knew of
 

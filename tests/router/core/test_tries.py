@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from pando_fleet.current import Current
 from pando_router.core.breaker import BreakerState
 from pando_router.core.events import CacheReport, Failure, Head, Observer
 from pando_router.core.flight import Flight, Flights
@@ -24,7 +25,6 @@ from pando_router.core.tries import (
     Wait,
     Why,
 )
-from pando_router.current import Current
 from tests.examples import examples
 
 REPLICAS = ("a", "b", "c")

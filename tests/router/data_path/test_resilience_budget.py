@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pando_fleet.current import Current
 from pando_router.core.retry_budget import MIN_PER_S, WINDOW_S, RetryBudget
-from pando_router.current import Current
 
 
 @given(

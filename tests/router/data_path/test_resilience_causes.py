@@ -133,9 +133,11 @@ async def test_a_requests_deadline_is_one_however_often_it_waits(valkey_url: str
 async def test_a_429_is_not_forgotten_where_the_next_replica_fails(valkey_url: str) -> None:
     async with fleet(valkey_url, "a", "b") as (router, [a, b]):
         a.answer, b.answer = status(429, **{"retry-after": "7"}), status(503)
-        for number in range(8):
+        for number in range(100):
             answer = await router.post("/v1/completions", completion(f"{number} " * 100))
             assert (answer.status, answer.headers["retry-after"]) == (429, "7")
+            if number >= 7 and await retries(router, "429"):
+                break
         assert await retries(router, "429") >= 1  # for some the 429 was not the final answer
 
 

@@ -3,25 +3,29 @@
 SCHEMA_EXAMPLES=1000 pytest tests/router/endpoints/test_schema.py   # longer
 """
 
-import asyncio
 import json
 import os
-import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from urllib3.filepost import encode_multipart_formdata
 
 from pando_fleet.http import time_limit
 from pando_router.endpoints import ENDPOINTS
+from pando_router.endpoints.endpoint import JSON
 from pando_router.errors import ApiError
-from tests.router.world import Replica, RouterClient, serving
+from tests.router.world import Replica, serving
+from tests.schemathesis_run import schemathesis
 
 FEW = 10
 EXAMPLES_EACH = int(os.environ.get("SCHEMA_EXAMPLES", FEW))  # per operation
 MODEL = "my-model"  # in the document's examples
-HANG_S = 20.0  # without an answer
+# The replica refuses errors outside the fields that the router reads; and a body whose fields are
+# valid may still have no prompt.
+JUDGED_BY_REPLICAS = "negative_data_rejection,positive_data_acceptance"
 TEXTS = {"anyOf": [{"type": "string"}, {"type": "array"}, {"type": "null"}]}
 TIMES = {name.decode() for name in time_limit.HEADERS}
 TEXT_OR_IDS = {
@@ -35,12 +39,21 @@ TEXT_OR_IDS = {
 
 def test_every_path_of_the_data_path_is_described_with_the_body_it_is_read_as() -> None:
     for endpoint in ENDPOINTS.values():
-        endpoint.parse(json.dumps(endpoint.example).encode())
+        write = _as_json if endpoint.media == JSON else encode_multipart_formdata
+        endpoint.parse(*_bytes(*write(endpoint.example)))
         for field in msgspec.structs.fields(endpoint.body):
             given = {name: value for name, value in endpoint.example.items() if name != field.name}
             if field.required:
                 with pytest.raises(ApiError, match=f"^{field.name} is required"):
-                    endpoint.parse(json.dumps(given).encode())
+                    endpoint.parse(*_bytes(*write(given)))
+
+
+def _as_json(body: Mapping[str, Any]) -> tuple[bytes, str]:
+    return json.dumps(body).encode(), ""
+
+
+def _bytes(body: bytes, content_type: str) -> tuple[bytes, bytes]:
+    return body, content_type.encode()
 
 
 async def test_the_document_names_what_the_settings_allow(valkey_url: str) -> None:
@@ -75,7 +88,9 @@ async def test_schemathesis_finds_no_server_error_and_no_hang(
             phases = "fuzzing"
         elif EXAMPLES_EACH <= FEW:
             phases = "examples,coverage"  # edge cases of each field and method, and their pairs
-        found = await schemathesis(router, document, phases, tmp_path)
+        found = await schemathesis(
+            router.url, document, phases, EXAMPLES_EACH, tmp_path, excluded=JUDGED_BY_REPLICAS
+        )
         assert found is None, found
         if deep:
             asked = {received.path.partition("?")[0] for received in a.received + b.received}
@@ -116,25 +131,3 @@ def deepen(document: dict[str, Any]) -> None:
         for number in ("max_tokens", "n", "priority", "seed"):
             if number in properties:
                 properties[number] = {"type": ["integer", "null"]}
-
-
-async def schemathesis(
-    router: RouterClient, document: Any, phases: str, folder: Path
-) -> str | None:
-    """The report of schemathesis."""
-    file = folder / "openapi.json"
-    file.write_text(json.dumps(document))
-    child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "schemathesis.cli", "run", str(file), "--url", router.url),
-        *("--max-examples", str(EXAMPLES_EACH), "--request-timeout", str(HANG_S)),
-        *("--phases", phases, "--seed", "1", "--continue-on-failure"),
-        # The replica refuses errors outside the fields that the router reads; and a body whose
-        # fields are valid may still have no prompt.
-        *("--exclude-checks", "negative_data_rejection,positive_data_acceptance"),
-        *("--suppress-health-check", "all", "--warnings", "off", "--no-color"),
-        cwd=folder,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    said, _ = await child.communicate()
-    return None if child.returncode == 0 else said.decode()

@@ -44,7 +44,7 @@ async def test_past_request_is_explained_with_what_was_predicted_and_delivered(
         first = await why(router, await ask(router, LONG))
         assert (first["hit"], first["predicted_tokens"]) == ("never_seen", 0)
         assert (first["chosen"], first["pool"], first["policy"]) == ("a", "default", "cache_aware")
-        assert "a had the lowest cost" in first["reason"]
+        assert first["reason"].startswith("a: 0 tokens cached, nobody waits: ")
         a.answer = cached(TOKENS - 16, TOKENS)
         again = await why(router, await ask(router, LONG))
         assert (again["hit"], again["cached_tokens"]) == ("cached", TOKENS - 16)
@@ -220,6 +220,6 @@ async def test_debug_log_has_the_reason_of_each_choice_and_no_prompt(
         (record,) = [record for record in caplog.records if record.message == "placed"]
         said = vars(record)
         assert said["request_id"] == answer.headers["x-request-id"]
-        assert f"{answer.replica} has the lowest cost" in said["reason"]
+        assert said["reason"].startswith(f"{answer.replica}: 0 tokens cached, nobody waits: ")
         assert {candidate["replica"] for candidate in said["candidates"]} == {"a", "b"}
         assert "secret" not in str(said)

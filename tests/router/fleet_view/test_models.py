@@ -10,8 +10,8 @@ from openai import AsyncOpenAI, NotFoundError
 from pydantic import ValidationError
 
 from pando_router.configuration.settings import RouterSettings
-from pando_router.data_path.rename import with_model
 from pando_router.errors import ApiError
+from pando_router.requests.rename import with_model
 from tests.router.world import Replica, chat, completion, fleet, serving
 
 RATES: dict[str, Any] = {"prefill_tokens_per_s": 1000.0, "capacity_tokens": 1_000_000}

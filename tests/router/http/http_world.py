@@ -13,17 +13,18 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Self, cast
 
-from pando_router.current import Current
-from pando_router.http.byte_budget import ByteBudget
-from pando_router.http.incoming import Incoming
-from pando_router.http.limits import ClientLimits, ReplicaLimits
-from pando_router.http.server import Handler, Server
+from pando_fleet.current import Current
+from pando_fleet.http.server.bodies import Bodies
+from pando_fleet.http.server.incoming import Incoming
+from pando_fleet.http.server.limits import ClientLimits
+from pando_fleet.http.server.server import Handler, Server
+from pando_router.http.limits import ReplicaLimits
 from pando_router.http.upstream import Upstream
 from tests.waiting import PATIENCE_S
 
 SWEEP_S = 0.02
 MAX_BODY_BYTES = 1_000_000
-BODIES = ByteBudget(Current(1 << 30))
+BODIES = Bodies(Current(1 << 30), Current(4096))
 
 
 async def echo(request: Incoming) -> None:

@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 import pytest
 from pydantic import ValidationError
 
+from pando_fleet.current import Current
+from pando_fleet.http.server.byte_budget import ByteBudget
 from pando_router.configuration.settings import RouterSettings
-from pando_router.current import Current
-from pando_router.http.byte_budget import ByteBudget
 from tests.router.http.http_world import Raw
 from tests.router.world import Replica, RouterClient, Stream, completion, fleet, serving, until
 

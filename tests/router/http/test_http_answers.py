@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from pando_router.http.incoming import Incoming
+from pando_fleet.http.server.incoming import Incoming
 from tests.router.http.http_requests import GET, post
 from tests.router.http.http_world import Raw, echo, listening
 

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from fastapi import FastAPI, Request
 from fastapi.responses import Response, StreamingResponse
 
-from pando_router.current import Current
-from pando_router.http.asgi import AsgiHandler
+from pando_fleet.current import Current
+from pando_fleet.http.server.asgi import AsgiHandler
 from tests.router.http.http_world import BODIES, Raw, listening
 from tests.waiting import PATIENCE_S
 

@@ -8,7 +8,7 @@ import aiohttp
 import openai
 import pytest
 
-from pando_router.http.incoming import Incoming
+from pando_fleet.http.server.incoming import Incoming
 from tests.router.http.http_world import Raw, echo, serving_http
 from tests.router.world import Stream, completion, fleet, until
 

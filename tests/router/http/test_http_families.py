@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from pando_router.http.incoming import Incoming
+from pando_fleet.http.server.incoming import Incoming
 from tests.router.http.http_requests import GET
 from tests.router.http.http_world import serving_http
 

@@ -5,9 +5,9 @@ import resource
 
 import pytest
 
+from pando_fleet.http.server.incoming import Incoming
+from pando_fleet.http.server.limits import MAX_AHEAD_BYTES
 from pando_router.errors import ClientDisconnectedError
-from pando_router.http.incoming import Incoming
-from pando_router.http.limits import MAX_AHEAD_BYTES
 from tests.router.http.http_requests import CHUNKED, GET, post
 from tests.router.http.http_world import BODIES, MAX_BODY_BYTES, Raw, echo, listening, serving_http
 from tests.router.world import until
@@ -169,16 +169,65 @@ async def test_client_that_leaves_cancels_what_waits_for_it() -> None:
             raise
 
     async with serving_http(handler) as (_, port):
-        for leave in ("abort", "eof"):
-            async with Raw(port) as client:
-                client.send(GET % b"/")
-                await waiting.wait()
-                waiting.clear()
-                if leave == "eof":
-                    client.writer.write_eof()
-                    assert await client.closed()
-            await until(lambda: left == ["until_gone"], f"the handler noticing {leave}")
-            left.clear()
+        async with Raw(port) as client:
+            client.send(GET % b"/")
+            await waiting.wait()
+        await until(lambda: left == ["until_gone"], "the handler noticing that its client left")
+
+
+@pytest.mark.parametrize("begun", [False, True])
+async def test_half_closed_client_gets_its_answer(begun: bool) -> None:
+    go_on = asyncio.Event()
+
+    async def handler(request: Incoming) -> None:
+        request.start(200, [])
+        if begun:
+            request.write(b"first ")
+        await go_on.wait()
+        request.write(b"last")
+        request.end()
+
+    async with listening(handler) as port, Raw(port) as client:
+        client.send(GET % b"/")
+        if begun:
+            assert (await client.head())[0] == 200
+        client.writer.write_eof()
+        if not begun:
+            assert await client.head() == (100, {}), "so that one that has left resets"
+        go_on.set()
+        rest = await client.reader.read()
+        assert rest.endswith(b"last\r\n0\r\n\r\n")
+        assert begun or rest.startswith(b"HTTP/1.1 200")
+
+
+async def test_half_closed_client_that_leaves_is_noticed() -> None:
+    left = asyncio.Event()
+    waiting = asyncio.Event()
+
+    async def handler(request: Incoming) -> None:
+        waiting.set()
+        await request.left()
+        left.set()
+
+    async with listening(handler) as port:
+        async with Raw(port) as client:
+            client.send(GET % b"/")
+            await waiting.wait()
+            client.writer.write_eof()
+            await client.head()
+            assert not left.is_set()
+        async with asyncio.timeout(10):
+            await left.wait()
+
+
+async def test_half_closed_client_gets_the_answers_to_its_pipelined_requests() -> None:
+    async with listening(echo) as port, Raw(port) as client:
+        client.send(GET % b"/1" + GET % b"/2" + b"GET /3 HTTP/1.1\r\nho")
+        client.writer.write_eof()
+        said = await client.reader.read()
+        assert b'"/1"' in said
+        assert b'"/2"' in said
+        assert said.count(b"HTTP/1.1 200") == 2
 
 
 async def test_client_that_leaves_within_its_body_is_noticed() -> None:

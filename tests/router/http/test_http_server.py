@@ -5,11 +5,13 @@ import socket
 
 import pytest
 
-from pando_router.http.incoming import Incoming
-from pando_router.http.limits import MAX_AHEAD_REQUESTS
+from pando_fleet.http.errors import ClientDisconnectedError
+from pando_fleet.http.server.incoming import Incoming
+from pando_fleet.http.server.limits import MAX_AHEAD_REQUESTS
 from tests.router.http.http_requests import CHUNKED, GET, post
 from tests.router.http.http_world import BODIES, MAX_BODY_BYTES, Raw, echo, listening
 from tests.router.world import until
+from tests.waiting import PATIENCE_S
 
 
 async def test_one_connection_serves_one_request_after_the_other() -> None:
@@ -251,3 +253,29 @@ async def test_handler_that_leaves_the_body_unread_ends_the_connection_with_its_
             await asyncio.sleep(0.01)
         client.send(GET % b"/evil")
         assert await client.reader.read(1) == b""
+
+
+@pytest.mark.parametrize("size", [10, 200_000])
+async def test_a_client_that_leaves_is_noticed_whatever_the_size_of_its_body(size: int) -> None:
+    """The end of a body, in a piece as large as is read at once, is not the next request: the
+    server reads on, so that it notices the end."""
+    begun, complete, left = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def wait(request: Incoming) -> None:
+        begun.set()
+        assert len(await request.body(MAX_BODY_BYTES, BODIES)) == size
+        complete.set()
+        try:
+            with request.until_gone:
+                await asyncio.get_running_loop().create_future()
+        except ClientDisconnectedError:
+            left.set()
+
+    async with listening(wait) as port:
+        async with Raw(port) as client:
+            client.send(post(b"content-length: %d" % size))
+            await begun.wait()
+            client.send(b"x" * size)
+            await complete.wait()
+        async with asyncio.timeout(PATIENCE_S):
+            await left.wait()

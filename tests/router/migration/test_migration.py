@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai._streaming import SSEDecoder
 
+from pando_fleet.current import Current
+from pando_fleet.http.server.byte_budget import ByteBudget
 from pando_router.configuration.settings import RouterSettings
-from pando_router.current import Current
 from pando_router.endpoints import ENDPOINTS
-from pando_router.http.byte_budget import ByteBudget
 from pando_router.migration.errors import DivergedError, RefusedError
 from pando_router.migration.plan import Plan, plan
 from pando_router.migration.recording import Recording
@@ -39,13 +39,17 @@ SCORED: dict[str, tuple[str, Event]] = {
 DEFAULTS = RouterSettings()
 
 
-def stream_of(
-    path: str, body: Event, count: Count, settings: RouterSettings = DEFAULTS
-) -> Stream | None:
+def planned(path: str, raw: bytes, settings: RouterSettings) -> Plan | None:
+    return plan(settings, ENDPOINTS[path].migration, ENDPOINTS[path].parse(raw))
+
+
+def stream_of(path: str, body: Event, count: Count, settings: RouterSettings = DEFAULTS) -> Stream:
+    """The stream of a request that may migrate, at its first replica."""
     raw = json.dumps(body).encode()
-    planned = plan(settings, ENDPOINTS[path].migration, ENDPOINTS[path].parse(raw))
+    made = planned(path, raw, settings)
+    assert made is not None
     memory = ByteBudget(Current(settings.migrate_memory_bytes))
-    return begun(planned, raw, count, settings, memory) if planned else None
+    return begun(made, raw, count, settings, memory)
 
 
 def begun(
@@ -60,7 +64,6 @@ def begin(engine: Engine, body: Event, **settings: Any) -> tuple[Stream, bytes]:
     whole = engine.answer(body)
     options = RouterSettings(**settings) if settings else DEFAULTS
     stream = stream_of(engine.path, body, engine.count, options)
-    assert stream is not None
     return stream, whole
 
 
@@ -197,7 +200,6 @@ def test_a_bound_on_tokens_is_what_is_left_for_another_engine() -> None:
 
 def test_tokens_without_reported_ids_must_be_counted() -> None:
     stream = stream_of(COMPLETION, REQUESTS[COMPLETION] | {"max_tokens": 9}, lambda name: None)
-    assert stream is not None
     stream.pass_on(event({"id": "a", "choices": [{"index": 0, "text": "Hello"}]}))
     with pytest.raises(NeedsCountError) as needed:
         rest(stream)
@@ -250,7 +252,7 @@ def test_another_engine_is_not_asked_for_what_text_cannot_say(fields: Event, rea
 
 def test_nothing_is_migrated_where_that_is_off() -> None:
     off = RouterSettings(migrate="off")
-    assert stream_of(CHAT, REQUESTS[CHAT], lambda name: None, off) is None
+    assert planned(CHAT, json.dumps(REQUESTS[CHAT]).encode(), off) is None
 
 
 def test_a_stream_is_migrated_only_so_often() -> None:
@@ -328,10 +330,10 @@ def test_of_a_stream_that_may_not_go_on_no_text_is_kept(
     engine = Engine(CHAT, pando=pando)
     body = REQUESTS[CHAT] | fields
     raw = json.dumps(body).encode()
-    planned = plan(DEFAULTS, ENDPOINTS[CHAT].migration, ENDPOINTS[CHAT].parse(raw))
-    assert planned is not None
+    made = planned(CHAT, raw, DEFAULTS)
+    assert made is not None
     whole = engine.answer(body)
-    stream = begun(planned, raw, engine.count, DEFAULTS, memory)
+    stream = begun(made, raw, engine.count, DEFAULTS, memory)
     out = b""
     for start in range(0, len(whole), step):
         out += stream.pass_on(whole[start : start + step])

@@ -59,7 +59,7 @@ async def test_a_placement_that_loads_says_so(valkey_url: str) -> None:
         answer = await ask(router, "pirate")
         path = f"/route/explain?request_id={answer.headers['x-request-id']}"
         reason = (await router.get(path)).json["tries"][0]["reason"]
-        words = "waits 0.5000 s for a slot for its adapter and loads it in 2.0000 s"
+        words = "500 ms until a slot for its adapter is free, 2 s to load its adapter"
         assert words in reason
         sample = '{adapter="pirate",pool="default"}'
         assert await router.metric(f"pando_router_adapter_requests_total{sample}") == 1

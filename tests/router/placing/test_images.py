@@ -68,6 +68,35 @@ async def test_an_image_to_embed_counts_as_in_a_chat(valkey_url: str) -> None:
         assert found.json["prompt_tokens"] == chat["prompt_tokens"]
 
 
+async def test_images_beside_a_text_count_as_in_a_chat(valkey_url: str) -> None:
+    """Of SGLang's native API: by their bytes, however spelled, and by their tokens."""
+    path = "/route/explain?path=/generate"
+
+    def beside(text: str | list[int], *urls: str) -> dict[str, Any]:
+        return {"model": "m", "text" if isinstance(text, str) else "input_ids": text} | (
+            {"image_data": list(urls)} if urls else {}
+        )
+
+    async with Replica(valkey_url, "a", **RATES, image_rule=GRID), serving(valkey_url) as router:
+        await router.ready("a")
+        none = (await router.post(path, beside("over <image>"))).json
+        both = (await router.post(path, beside("over <image>", CAT, COFFEE))).json
+        assert none["images"] == []
+        assert both["images"] == [
+            "image, 176 tokens (451 x 300 pixels)",
+            "image, 294 tokens (600 x 400 pixels)",
+        ]
+        assert both["prompt_tokens"] - none["prompt_tokens"] == pytest.approx(470, abs=20)
+        ids = (await router.post(path, beside([1, 2, 3], CAT))).json
+        assert ids["prompt_tokens"] == 3 + 176
+
+        first = await router.post("/generate", beside("over <image> the dog", CAT))
+        assert first.status == 200, first.body
+        again = await router.post("/generate", beside("a <image> fox", CAT.rstrip("=")))
+        assert matched(again) == pytest.approx(176, abs=CHUNK_BYTES / 4)
+        assert matched(await router.post("/generate", beside("a <image> fox", COFFEE))) == 0
+
+
 async def test_a_videos_tokens_come_from_its_header(valkey_url: str) -> None:
     films = FilmRule(
         bounds="each",

@@ -11,6 +11,7 @@ import pytest
 
 from pando_router.api_keys.keyring import digest_of
 from pando_router.tenants.guard import OPEN_PATHS
+from tests.router.http.http_world import Raw
 from tests.router.tenants.tenants_world import ADMIN, PROMPT, bearer, guarded, key_file
 from tests.router.world import Replica, completion, fleet, serving, until
 
@@ -51,6 +52,42 @@ def test_the_page_names_each_path_that_needs_no_key() -> None:
     page = (Path(__file__).parents[3] / "docs" / "api-keys.md").read_text()
     (row,) = [line for line in page.splitlines() if "`/healthz`" in line]
     assert set(re.findall(r"`(/.*?)`", row)) == OPEN_PATHS and row.endswith("| none |")
+
+
+async def test_only_these_paths_answer_without_a_key(valkey_url: str, tmp_path: Path) -> None:
+    async with (
+        Replica(valkey_url, "r") as replica,
+        guarded(valkey_url, key_file(tmp_path, a={}), replica) as router,
+    ):
+        described = (await router.get("/openapi.json")).json["paths"]
+        without_key = {"headers": {"authorization": ""}}
+        methods = dict.fromkeys(OPEN_PATHS, "get") | {
+            path: min(of) for path, of in described.items()
+        }
+        statuses = {
+            path: (await router.request(method, path, **without_key)).status
+            for path, method in methods.items()
+        }
+        open_paths = {path for path, status in statuses.items() if status == 200}
+        assert open_paths == OPEN_PATHS | {"/metrics"}
+        assert {statuses[path] for path in statuses.keys() - open_paths} == {401}
+
+
+@pytest.mark.parametrize(
+    "path", ["/route/explain", "/v1/completions", "/v1/responses/a/cancel", "/healthz"]
+)
+async def test_without_a_key_no_body_is_waited_for(
+    valkey_url: str, tmp_path: Path, path: str
+) -> None:
+    async with (
+        Replica(valkey_url, "r") as replica,
+        guarded(valkey_url, key_file(tmp_path, a={}), replica) as router,
+        Raw(int(router.url.rpartition(":")[2])) as client,
+    ):
+        client.send(b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{" % path.encode())
+        answer = await client.answer()
+        assert answer.status == 401
+        assert answer.headers["x-request-id"]
 
 
 async def test_the_official_clients_get_in_and_see_their_errors(
@@ -131,6 +168,8 @@ async def test_only_admins_see_what_concerns_all(valkey_url: str, tmp_path: Path
                 ("POST", "/route/explain?path=/v1/completions"),
                 ("GET", "/v1/models"),
                 ("GET", "/docs"),
+                ("POST", "/chat/completions"),
+                ("GET", "/models"),
                 ("GET", "/metrics"),
                 ("GET", "/healthz"),
                 ("GET", "/readyz"),
@@ -141,6 +180,8 @@ async def test_only_admins_see_what_concerns_all(valkey_url: str, tmp_path: Path
             "/route/explain?path=/v1/completions": [401, 403, 200],
             "/v1/models": [401, 200, 200],
             "/docs": [401, 403, 404],
+            "/chat/completions": [401, 404, 404],  # it lacks /v1, as the answer says
+            "/models": [401, 404, 404],
             "/metrics": [200, 200, 200],
             "/healthz": [200, 200, 200],
             "/readyz": [200, 200, 200],
@@ -255,19 +296,27 @@ async def test_no_prefix_is_shared_across_the_border_of_a_salt(
         assert all(tokens > 500 for tokens in again)
 
 
-async def test_the_router_and_not_the_client_names_the_namespace_to_the_replica(
+async def test_the_router_and_not_the_client_names_tenant_and_namespace_to_the_replica(
     valkey_url: str, tmp_path: Path
 ) -> None:
     file = key_file(tmp_path, a={"isolate": True}, c={})
     async with Replica(valkey_url, "r") as replica, guarded(valkey_url, file, replica) as router:
         for key in ("a", "c"):
-            for headers in ({}, {"x-pando-cache-salt": "a"}, {"X-Pando-Cache-Salt": "b"}):
+            for headers in (
+                {},
+                {"x-pando-cache-salt": "a", "x-pando-tenant": "a"},
+                {"X-Pando-Cache-Salt": "b", "X-Pando-Tenant": "b", "x-pando-token-ids": "1"},
+            ):
                 await router.post("/v1/completions", completion(), **bearer(key), **headers)
         told = [received.headers.get("x-pando-cache-salt") for received in replica.received]
         assert told == ["a", "a", "a", None, None, None]
+        tenants = [received.headers.get("x-pando-tenant") for received in replica.received]
+        assert tenants == ["a", "a", "a", "c", "c", "c"]
+        assert not any("x-pando-token-ids" in received.headers for received in replica.received)
     async with fleet(valkey_url, "s") as (router, [replica]):
-        await router.post("/v1/completions", completion(), **{"x-pando-cache-salt": "a"})
-        assert "x-pando-cache-salt" not in replica.received[0].headers
+        own = {"x-pando-cache-salt": "a", "x-pando-tenant": "a", "x-pando-token-ids": "1"}
+        await router.post("/v1/completions", completion(), **own)
+        assert not own.keys() & replica.received[0].headers.keys()
 
 
 async def test_a_tenant_with_a_share_of_the_tree_drives_out_nobody_else(

@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from pando_sim.cost.calibration.client import Client
 from pando_sim.cost.calibration.design import Interrupted, Limits, Texts
 from pando_sim.cost.calibration.errors import CalibrationError
 from pando_sim.cost.calibration.worker import load_of
+from tests.router.tenants.tenants_world import key_file
+from tests.router.world import serving
 
 LIMITS = Limits(longest_prompt=64, capacity_tokens=512, most_together=1, chunk_tokens=64)
 TOKEN: dict[str, Any] = {"choices": [{"index": 0, "text": "a"}]}
@@ -79,6 +82,15 @@ async def test_invalid_metrics_are_reported() -> None:
     async with worker(metrics="vllm:num_requests_running{ 1\n") as (client, _):
         with pytest.raises(CalibrationError, match="/metrics is not as expected"):
             await load_of(client)
+
+
+async def test_a_router_is_no_worker(valkey_url: str, tmp_path: Path) -> None:
+    with_keys: dict[str, Any] = {"api_keys": key_file(tmp_path, a={})}
+    for settings in ({}, with_keys):
+        async with serving(valkey_url, **settings) as router:
+            with pytest.raises(CalibrationError, match="it is a router") as error:
+                await calibrate(Options(url=router.url), lambda done, total: None)
+            assert "\n" not in str(error.value)
 
 
 async def test_a_machine_that_is_missing_is_asked_for_before_anything_is_measured() -> None:

@@ -67,7 +67,8 @@ def page(digests: list[Digest]) -> str:
 
 def test_nothing_is_loaded_from_elsewhere(page: str) -> None:
     elements = Elements(page)
-    assert not [tag for tag, _ in elements.found if tag in ("script", "link", "img", "iframe")]
+    assert not [tag for tag, _ in elements.found if tag in ("link", "img", "iframe")]
+    assert list(elements.of("script")) == [{}]
     for tag, attributes in elements.found:
         for name in ("src", "href", "xlink:href"):
             assert (attributes.get(name) or "#").startswith("#"), (tag, attributes)
@@ -85,7 +86,7 @@ def test_the_page_says_what_was_simulated_and_how_to_do_it_again(page: str) -> N
 
 
 def test_every_plot_says_in_words_what_it_shows(page: str) -> None:
-    plots = list(Elements(page).of("svg"))
+    plots = [one for one in Elements(page).of("svg") if one.get("aria-hidden") != "true"]
     assert len(plots) > 15
     for attributes in plots:
         assert attributes["role"] == "img"
@@ -178,3 +179,73 @@ async def test_a_run_is_hidden_in_the_plots_by_its_name(
         await shown.keyboard.press("Space")
         assert not await line.is_visible()
         assert await shown.locator(".lines .run-0").first.is_visible()
+
+
+@pytest.fixture(scope="module")
+def twelve() -> list[Digest]:
+    return [
+        made_digest(f"rule-{number}", slowness=1 + number / 4, requests=200, seed=number)
+        for number in range(12)
+    ]
+
+
+def test_twelve_runs_differ_by_colour_and_dashes(twelve: list[Digest]) -> None:
+    page = render(ABOUT, twelve)
+    legend = page[page.index('<fieldset class="legend">') : page.index("</fieldset>")]
+    looks = re.findall(r'class="dash-(\d)"[^>]*var\(--run-(\d)\)', legend)
+    assert len(looks) == len(set(looks)) == 12
+    assert page.index("<title>rule-11</title>")
+
+
+@in_browser
+async def test_tables_sort_by_their_columns_with_what_has_no_value_last(
+    browser: Browser, twelve: list[Digest], tmp_path: Path
+) -> None:
+    nothing = msgspec.structs.replace(
+        twelve[3], statistics=msgspec.structs.replace(twelve[3].statistics, matched_rate=0.0)
+    )
+    async with opened(browser, [*twelve[:3], nothing, *twelve[4:]], tmp_path) as shown:
+
+        async def column(name: str) -> list[str]:
+            await shown.click(f"#results thead button:text-is('{name}')")
+            words: list[str] = await shown.eval_on_selector_all(
+                "#results table tr",
+                "(rows, name) => { const at = [...rows[0].cells].findIndex((one) =>"
+                " one.textContent === name);"
+                " return rows.slice(1).map((row) => row.cells[at].textContent.replace(' ★', ''));}",
+                name,
+            )
+            return words
+
+        def shares(words: list[str]) -> list[float]:
+            return [float(one.removesuffix(" %")) for one in words]
+
+        rising = shares(await column("goodput"))
+        assert rising == sorted(rising)
+        falling = shares(await column("goodput"))
+        assert falling == rising[::-1]
+        for _ in range(2):
+            promised = await column("promised")
+            assert promised[-1] == "–"  # noqa: RUF001
+            assert "–" not in promised[:-1]  # noqa: RUF001
+
+
+@in_browser
+async def test_a_run_is_shown_alone_and_stands_out_under_the_pointer(
+    browser: Browser, twelve: list[Digest], tmp_path: Path
+) -> None:
+    async with opened(browser, twelve, tmp_path) as shown:
+
+        async def opacity(run: int) -> float:
+            line = shown.locator(f"#over-time .run-{run}").first
+            return float(await line.evaluate("(one) => getComputedStyle(one).opacity"))
+
+        await shown.add_style_tag(content=".lines g { transition: none !important; }")
+        await shown.hover("#name-7 label")
+        assert await opacity(7) == 1
+        assert await opacity(2) < 0.2
+        await shown.click("#name-7 .only")
+        assert await shown.locator("#over-time .run-7").first.is_visible()
+        assert not await shown.locator("#over-time .run-2").first.is_visible()
+        await shown.click(".legend .all")
+        assert await shown.locator("#over-time .run-2").first.is_visible()

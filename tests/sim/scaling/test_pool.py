@@ -3,12 +3,13 @@
 from collections import Counter
 from dataclasses import replace
 from math import ceil
+from statistics import median
 
 import pytest
 
 from pando_sim.fleet.control import FleetControl
 from pando_sim.records import Outcome
-from tests.sim.fleet.world import WORKER, by_number, fault, outage
+from tests.sim.fleet.world import WORKER, Calls, by_number, fault, outage, request, run
 from tests.sim.scaling.world import START_S, one_after_the_other, pool, scaled
 
 TARGET = 0.7
@@ -105,3 +106,32 @@ def test_tokens_that_only_a_removed_replica_held_are_charged_to_the_step_that_re
     assert len(again) == 3
     charged = sum(step.recomputed_tokens for step in found.steps)
     assert charged == pytest.approx(sum(again), abs=3 * 64)  # whole chunks are counted
+
+
+def test_a_target_of_latency_is_kept_where_pressure_alone_misses_it() -> None:
+    """The pool learns from one replica how long tokens take, and asks for what the target needs."""
+    starts = [2.0 * at for at in range(30)] + [60 + 0.55 * at for at in range(250)]
+    load = [request(at, start_s, 1000 + at, output=256) for at, start_s in enumerate(starts)]
+
+    def gap_s(**target: float) -> float:
+        found = scaled(load, pool(target={"pressure": 0.9, **target}))
+        return median(one.token_gap_s for one in by_number(found) if one.arrival_s > 120.0)
+
+    assert gap_s() > 0.02
+    assert gap_s(interTokenSeconds=0.018, percentile=50.0) <= 0.018
+
+
+def test_heartbeats_say_how_long_tokens_took() -> None:
+    load = one_after_the_other(0, 6, until_s=20.0)
+    beats = {}
+
+    def note(fleet: FleetControl) -> None:
+        beats.update({beat.replica: beat for beat in fleet.heard()})
+
+    served = by_number(run(load, scaler=Calls(note)))
+    tokens = sum(beat.decoded_tokens_total for beat in beats.values())
+    seconds = sum(beat.decode_seconds_total for beat in beats.values())
+    took_s = sum(one.end_s - one.first_token_s for one in served)
+    assert tokens == pytest.approx(sum(one.output_tokens - 1 for one in served), rel=0.02)
+    assert seconds / tokens == pytest.approx(took_s / (255 * len(served)), rel=0.05)
+    assert sum(beat.prompts_total for beat in beats.values()) == len(served)

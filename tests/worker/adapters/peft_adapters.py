@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from peft import LoraConfig, get_peft_model
+from peft import LoraConfig, PeftModel, get_peft_model
 from torch import Tensor
 
 from pando_worker.adapters.info import AdapterInfo
-from pando_worker.batch import AdapterRows, ForwardBatch, ModelRunner
+from pando_worker.batch import ModelRunner
 from pando_worker.runner.model_runner import TorchModelRunner
+from tests.worker.adapters.batches import with_adapters
 from tests.worker.model.checkpoints import Reference
 from tests.worker.model.paged import Pages, Row
 
@@ -62,11 +63,23 @@ class PeftAdapters:
                 for key, parameter in model.named_parameters():
                     if "lora_" in key:
                         parameter.normal_(std=std)
+                    elif "modules_to_save" in key:
+                        parameter.add_(torch.randn_like(parameter), alpha=std)
+                    if "lora_" in key or "modules_to_save" in key:
                         parameter.copy_(parameter.to(dtype))
             self._models[name] = model.eval()
             self.paths[name] = folder / name.replace(" ", "-").replace(",", "")
             model.to(dtype).save_pretrained(self.paths[name])
             model.to(torch.float32)
+
+    def add(self, name: str, path: Path) -> None:
+        """An adapter that is in a directory already."""
+        self._models[name] = PeftModel.from_pretrained(deepcopy(self.base.model), path).eval()
+        self.paths[name] = path
+
+    def save(self, name: str, path: Path) -> None:
+        """As `peft` writes an adapter that it has read."""
+        self._models[name].save_pretrained(path)
 
     def all_logits(self, name: str, tokens: list[int]) -> Tensor:
         """Logits after each of `tokens`, [len(tokens), vocab_size]; with the base's name without an
@@ -104,13 +117,6 @@ class Slots:
         self._pages[slot] = [self._free.pop() for _ in range(info.pages)]
         self._loader.load(slot, self._pages[slot], info).result()
         return info
-
-
-def with_adapters(batch: ForwardBatch, slots: Sequence[int]) -> ForwardBatch:
-    """Let each row run with the adapter in its slot, or with the base at -1."""
-    if any(slot >= 0 for slot in slots):
-        batch.adapters = AdapterRows(np.array(slots, dtype=np.int32))
-    return batch
 
 
 def greedy(

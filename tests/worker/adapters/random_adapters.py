@@ -7,12 +7,12 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
+from pando_worker.adapters.adapter import Adapter, Pair
 from pando_worker.adapters.layout import Layout, Section
-from pando_worker.adapters.reading import Adapter, Pair
 from pando_worker.models.lora import LoraMemory, LoraSite, LoraTokens, runs_of, sorted_by_slot
 from pando_worker.runner.adapters.packing import pack
 
-PAGES, SLOTS, MOST_RANK = 40, 5, 70
+PAGES, SLOTS, MOST_RANK = 60, 4, 70
 _PADDING = 3  # tokens behind a step's, which must have no effect
 
 
@@ -33,17 +33,20 @@ def draw(data: st.DataObject, dtype: torch.dtype, of_x: torch.dtype = torch.floa
     """
     inputs = data.draw(st.integers(1, 200), "inputs")
     widths = data.draw(st.lists(st.integers(1, 150), min_size=1, max_size=3), "widths")
-    ranks = [tuple(data.draw(st.integers(0, MOST_RANK)) for _ in widths) for _ in range(SLOTS)]
+    experts = data.draw(st.integers(1, 3), "experts")
+    numbers = range(experts * len(widths))
+    ranks = [tuple(data.draw(st.integers(0, MOST_RANK)) for _ in numbers) for _ in range(SLOTS)]
     mix = data.draw(st.lists(st.integers(-1, SLOTS - 1), min_size=1, max_size=70), "slots")
     torch.manual_seed(data.draw(st.integers(0, 99), "seed"))
-    site = _site(inputs, widths, dtype)
+    site = _site(inputs, widths, experts, dtype)
     layout = site.memory.layout
     free = torch.randperm(PAGES).tolist()
     for slot, of_sections in enumerate(ranks):
-        packed = pack(Adapter(b"", _pairs(layout, of_sections), MOST_RANK), layout, dtype)
+        packed = pack(Adapter(b"", _pairs(layout, of_sections), {}, memoryview(b"")), layout, dtype)
         site.memory.put(slot, [free.pop() for _ in packed.pages], packed)
     slots = np.array(mix, dtype=np.int32)
-    tokens, in_order = sorted_by_slot(slots)
+    of_token = torch.randint(0, experts, (len(slots),)).int().numpy()
+    tokens, in_order = sorted_by_slot(np.where(slots < 0, -1, slots * experts + of_token))
     padding = np.zeros(_PADDING, dtype=np.int32)
     step = LoraTokens(
         torch.from_numpy(np.append(tokens, padding)),
@@ -56,17 +59,18 @@ def draw(data: st.DataObject, dtype: torch.dtype, of_x: torch.dtype = torch.floa
     return Drawn(site, step, torch.from_numpy(slots), x, y)
 
 
-def _site(inputs: int, widths: list[int], dtype: torch.dtype) -> LoraSite:
+def _site(inputs: int, widths: list[int], experts: int, dtype: torch.dtype) -> LoraSite:
     ends = np.cumsum(widths).tolist()
     sections = tuple(
         Section(
-            f"section {end}",
+            f"section {end} of {expert}",
             inputs=inputs,
             outputs=width,
             taken_inputs=(0, inputs),
             taken_outputs=((0, width),),
             first_output=end - width,
         )
+        for expert in range(experts)
         for width, end in zip(widths, ends, strict=True)
     )
     memory = LoraMemory(
@@ -78,7 +82,7 @@ def _site(inputs: int, widths: list[int], dtype: torch.dtype) -> LoraSite:
         device=torch.device("cpu"),
     )
     memory.pages.fill_(torch.nan)  # unwritten memory must have no effect
-    return LoraSite(memory, 0, sections)
+    return LoraSite(memory, 0, sections[: len(widths)], experts)
 
 
 def _pairs(layout: Layout, ranks: tuple[int, ...]) -> dict[str, Pair]:

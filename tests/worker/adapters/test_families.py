@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 import torch
 
+from tests.worker.adapters.batches import with_adapters
 from tests.worker.adapters.peft_adapters import (
     BASE,
     EIGHT,
     PeftAdapters,
     Slots,
     greedy,
-    with_adapters,
 )
 from tests.worker.model.checkpoints import Reference, prompt
 from tests.worker.model.paged import Paged, Row

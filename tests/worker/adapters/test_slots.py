@@ -1,6 +1,8 @@
 """What slots hold over time, and where adapters are when no slot holds them."""
 
 import json
+import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +12,22 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from pando_worker.adapters.errors import AdapterError
+from pando_worker.adapters.layout import pieces
 from pando_worker.adapters.peft_config import FILE
 from pando_worker.adapters.tensor_file import WEIGHTS
+from pando_worker.models.lora import PackedAdapter
+from pando_worker.runner.adapters.host_cache import Shares
+from pando_worker.runner.adapters.loader import AdapterLoader
+from pando_worker.runner.adapters.pace import Pace
+from pando_worker.runner.adapters.recipe import Recipe
 from pando_worker.runner.cpu.cpu_tape import DecodeTapes
+from tests.worker.adapters.batches import with_adapters
 from tests.worker.adapters.peft_adapters import (
     BASE,
     EIGHT,
     PeftAdapters,
     Slots,
     greedy,
-    with_adapters,
 )
 from tests.worker.model.checkpoints import prompt
 from tests.worker.model.conftest import References
@@ -113,6 +121,8 @@ def test_host_memory_is_bounded_and_a_dropped_adapter_is_read_again(
     assert infos[0].identity not in loader.in_host_memory, "the one unused for longest"
     loader.load(0, [3], infos[0]).result()
     assert infos[0].identity in loader.in_host_memory
+    loader.forget(infos[0].identity)  # then its files count as unknown
+    loader.load(0, [3], infos[0]).result()
     rows = [Row(list(tokens)) for tokens in PROMPTS]
     batch = paged.pages.batch(rows, [row.pending for row in rows])
     logits = paged.runner.logits(with_adapters(batch, [0] * len(rows)))
@@ -120,6 +130,74 @@ def test_host_memory_is_bounded_and_a_dropped_adapter_is_read_again(
     torch.testing.assert_close(logits, torch.stack(expected), atol=3e-4, rtol=3e-4)
     loader.forget(infos[0].identity)
     assert infos[0].identity not in loader.in_host_memory
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("quantization", ["none", "int8"])
+def test_an_adapter_that_is_read_again_has_the_same_pages(
+    reference_of: References, tmp_path: Path, dtype: torch.dtype, quantization: str
+) -> None:
+    base = reference_of("llama")
+    adapters = PeftAdapters(base, tmp_path, EIGHT, dtype=dtype)
+    paged = Paged(base.path, quantization=quantization, **SETTINGS)
+    loader = paged.runner.adapters
+    assert loader is not None
+    for path in adapters.paths.values():
+        info = loader.check(str(path)).result()
+        before = loader._host.get(info.identity)
+        loader._host.drop(info.identity)
+        recipe = loader._checked[info.identity].recipe
+        assert recipe is not None
+        loader.load(0, range(info.pages), info).result()
+        after = loader._host.get(info.identity)
+        assert before is not None and after is not None
+        for one, other in zip(before, after, strict=True):
+            assert one.sections == other.sections
+            assert one.pages.dtype == other.pages.dtype
+            assert _numbers(one, loader) == _numbers(other, loader)
+
+
+def _numbers(share: PackedAdapter, loader: AdapterLoader) -> list[bytes]:
+    """The bytes of all its matrices; what is between them means nothing."""
+    found = []
+    for section, packed in zip(loader._layouts[0], share.sections, strict=True):
+        for start, columns in ((packed.a, section.depth), (packed.b, section.width)):
+            for piece in pieces(start, packed.rank, columns, share.pages.shape[1]):
+                numbers = share.pages[piece.page, piece.place :][: piece.rows * columns]
+                found.append(numbers.view(torch.uint8).numpy().tobytes())
+    return found
+
+
+def test_files_that_change_while_they_are_read_are_not_taken_for_the_earlier_ones(
+    adapters: PeftAdapters, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loader = Paged(adapters.base.path, **SETTINGS).runner.adapters
+    assert loader is not None
+    shutil.copytree(adapters.paths["rank 8"], tmp_path / "a")
+    weights = tmp_path / "a" / WEIGHTS
+    info = loader.check(str(tmp_path / "a")).result()
+    loader._host.drop(info.identity)
+    loader.load(0, [0], info).result()
+    loader._host.drop(info.identity)
+    checked, read = weights.read_bytes(), Recipe.shares
+    changed = bytearray(checked)
+    changed[-2] ^= 1
+    written: list[int] = []
+
+    def write_and_read(recipe: Recipe, directory: Path) -> Shares:
+        written.append(weights.write_bytes(changed))
+        return read(recipe, directory)
+
+    monkeypatch.setattr(Recipe, "shares", write_and_read)
+    with pytest.raises(AdapterError, match="has other weights now than when it was checked"):
+        loader.load(0, [0], info).result()
+    assert written
+    weights.write_bytes(checked[:-4])
+    with pytest.raises(AdapterError, match="has the bytes from"):
+        loader.load(0, [0], info).result()
+    weights.unlink()
+    with pytest.raises(AdapterError, match=r"has no adapter_model\.safetensors"):
+        loader.load(0, [0], info).result()
 
 
 def test_an_identity_is_that_of_weights_and_scales(adapters: PeftAdapters, tmp_path: Path) -> None:
@@ -150,3 +228,21 @@ def test_an_identity_is_that_of_weights_and_scales(adapters: PeftAdapters, tmp_p
     with pytest.raises(AdapterError, match="has other weights now than when it was checked"):
         loader.load(0, [0], info).result()
     assert identity(first) != info.identity
+
+
+def test_work_in_the_background_has_a_tenth_of_a_core_while_steps_run() -> None:
+    """And as much as it can get when there are none, or more cores than steps use."""
+    assert _share_of_a_core(Pace(shares_cores=True), steps=True) < 0.1
+    assert _share_of_a_core(Pace(shares_cores=True), steps=False) > 0.15
+    assert _share_of_a_core(Pace(shares_cores=False), steps=True) > 0.15
+
+
+def _share_of_a_core(pace: Pace, *, steps: bool) -> float:
+    pace.begin()
+    started, used = time.perf_counter(), time.thread_time()
+    while time.perf_counter() < started + 0.3:
+        if steps:
+            pace.step()
+        sum(range(5000))
+        pace.rest()
+    return (time.thread_time() - used) / (time.perf_counter() - started)

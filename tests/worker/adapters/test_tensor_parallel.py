@@ -3,18 +3,24 @@
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 import torch.distributed as dist
 
 from pando_worker.ranks.group import join
 from pando_worker.ranks.leader import LeadingRunner, followers
 from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.settings import WorkerSettings
+from tests.worker.adapters.conftest import WITH_EXPERTS
 from tests.worker.adapters.peft_adapters import BASE, EIGHT, PeftAdapters, Slots, greedy
+from tests.worker.adapters.ranks import Job, Model, run_ranks
 from tests.worker.model.checkpoints import prompt
 from tests.worker.model.conftest import References
+from tests.worker.model.families import FAMILIES
 from tests.worker.model.paged import Pages
 
 pytestmark = pytest.mark.e2e  # starts processes
@@ -69,3 +75,56 @@ def test_two_ranks_compute_what_peft_does(
                 adapters.greedy(name, tokens, 4)
                 for name, tokens in zip(NAMES, PROMPTS, strict=True)
             ]
+
+
+def test_two_ranks_have_the_logits_of_peft(reference_of: References, tmp_path: Path) -> None:
+    """Every family, with adapters of all that it has: linear layers, experts and their routers,
+    the embedding and the head, and whole tables."""
+    made = {name: _adapters_of(name, reference_of, tmp_path) for name in FAMILIES}
+    slots = {
+        name: [-1, *range(len(adapters.paths)), 0][: len(PROMPTS)]
+        for name, adapters in made.items()
+    }
+    job = Job(
+        models={
+            name: Model(
+                adapters.base.path, adapters.base.context_length, list(adapters.paths.values())
+            )
+            for name, adapters in made.items()
+        },
+        prompts=PROMPTS[:6],
+        decoded=[5, 17],
+        slots={name: (each * 2)[:6] for name, each in slots.items()},
+        meeting=tmp_path / "meeting",
+    )
+    first, second = run_ranks(job, 2)
+    for family, adapters in made.items():
+        names = list(adapters.paths)
+        for step, logits in enumerate(first[family]):
+            decoded = list(job.decoded[:step])
+            expected = [
+                adapters.all_logits(BASE if slot < 0 else names[slot], tokens + decoded)[-1]
+                for slot, tokens in zip(job.slots[family], job.prompts, strict=True)
+            ]
+            torch.testing.assert_close(
+                torch.tensor(logits),
+                torch.stack(expected),
+                atol=5e-4,
+                rtol=5e-4,
+                msg=partial("{}: {}".format, family),
+            )
+        assert first[family] == second[family], "ranks must agree to the last bit"
+
+
+def _adapters_of(family: str, reference_of: References, folder: Path) -> PeftAdapters:
+    fields: dict[str, dict[str, Any]] = {
+        "all": {"r": 9},
+        "tables": {"r": 3, "target_modules": ["embed_tokens", "lm_head", "o_proj"]},
+        "whole": {"target_modules": ["o_proj"], "modules_to_save": ["embed_tokens", "lm_head"]},
+    }
+    if family in WITH_EXPERTS:
+        router = "router.weight" if family == "gpt-oss" else "gate.weight"
+        parameters = ["experts.gate_up_proj", "experts.down_proj", router]
+        fields["experts"] = {"r": 3, "target_modules": [], "target_parameters": parameters}
+    name = family.replace(" ", "-").replace(",", "")
+    return PeftAdapters(reference_of(family), folder / name, fields)

@@ -16,11 +16,12 @@ from pando_worker.attention.kv_pool import TokenToKVPool
 from pando_worker.batch import ForwardBatch
 from pando_worker.cpu.attention import CpuAttention
 from pando_worker.cpu.kernels import Kernels
-from pando_worker.runner.cpu.cpu_tape import DecodeTapes
+from pando_worker.runner.cpu.cpu_tape import DecodeTapes, Tape
 from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.runner.sampling.future_tokens import FutureTokens
 from pando_worker.runner.trial import trial_batch
 from pando_worker.settings import WorkerSettings
+from tests.worker.encoder_decoder.checkpoints import whisper
 from tests.worker.model.checkpoints import Reference, prompt
 from tests.worker.scheduler.world import World
 
@@ -150,3 +151,28 @@ def test_tokens_of_an_engine_that_plays_tapes_are_those_of_transformers(tmp_path
     assert sorted(kind.rows for kind in runner.graphs._tapes) == [1, 2, 3, 4]
     for index, (rid, tokens) in enumerate(prompts.items()):
         assert world.tokens[rid] == reference.greedy(tokens, 10 + 5 * index)
+
+
+def test_a_recorded_decode_step_of_whisper_is_one_native_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None of torch's operators is between the kernels: each would wake all threads again."""
+    runner = TorchModelRunner(
+        WorkerSettings(
+            model=str(whisper(tmp_path).path), max_total_tokens=256, threads=2, cpu_kernels="on"
+        )
+    )
+    played: list[int] = []
+    play = Tape.play
+
+    def counted(tape: Tape) -> Tensor:
+        played.append(len(tape.calls))
+        return play(tape)
+
+    monkeypatch.setattr(Tape, "play", counted)
+    for _ in range(4):
+        runner.logits(
+            trial_batch(cached=5, extend=1, page_size=16, rows=3, source=runner.pools.source)
+        )
+    assert played
+    assert set(played) == {1}

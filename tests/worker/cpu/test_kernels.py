@@ -100,6 +100,30 @@ def test_norms_with_an_offset_equal_torch(ops: CpuOps) -> None:
         torch.testing.assert_close(got, want)
 
 
+@pytest.mark.parametrize("shape", [(1, 8), (3, 13), (70, 512), (2, 7)])
+def test_layer_norm_equals_torch(ops: CpuOps, shape: tuple[int, ...]) -> None:
+    """Also of rows whose mean is large beside their spread."""
+    x = torch.randn(shape) + 100 * torch.randn(shape[0], 1)
+    weight, bias = torch.randn(shape[-1]), torch.randn(shape[-1])
+    for b in (bias, None):
+        doubled = None if b is None else b.double()
+        expected = PLAIN.layer_norm(x.double(), weight.double(), doubled, 1e-5)
+        found = ops.layer_norm(x, weight, b, 1e-5)
+        torch.testing.assert_close(found.double(), expected, atol=5e-4, rtol=1e-5)
+
+
+def test_gelu_equals_torch_at_any_size(ops: CpuOps) -> None:
+    x = torch.cat((torch.linspace(-20, 20, 10_007), torch.tensor([0.0, 1e4, -1e4, 1e-30])))
+    expected = PLAIN.gelu(x.double())
+    torch.testing.assert_close(ops.gelu(x).double(), expected, atol=3e-7, rtol=2e-6)
+    assert ops.gelu(torch.tensor([float("nan")])).isnan().all()
+
+
+def test_sums_equal_torch(ops: CpuOps) -> None:
+    x, y = torch.randn(5, 7), torch.randn(7, 5).T
+    assert torch.equal(ops.add(x, y), x + y)
+
+
 def test_embedding_equals_torch_and_what_is_no_token_gives_nan(ops: CpuOps) -> None:
     table, ids = torch.randn(10, 7), torch.tensor([3, 0, 9, 3])
     assert torch.equal(ops.embedding(ids, table), PLAIN.embedding(ids, table))
@@ -143,13 +167,17 @@ def test_rotation_equals_torch(ops: CpuOps, heads: int) -> None:
 
 @pytest.mark.parametrize("threads", [1, 2, 8])
 @pytest.mark.parametrize("page_size", [1, 16, 64])
+@pytest.mark.parametrize("fan", [1, 8])
 def test_decodes_that_share_a_prefix_get_to_the_last_bit_what_each_gets_alone(
-    kernels: Kernels, page_size: int, threads: int
+    kernels: Kernels, page_size: int, threads: int, fan: int
 ) -> None:
-    """With groups of several prefixes, rows without one, and groups interrupted by other rows."""
+    """With groups of several prefixes, rows without one, and groups interrupted by other rows; with
+    one and with several queries for each head of the keys."""
     torch.manual_seed(0)
     # Large enough for several threads.
-    layer = AttentionLayer(index=0, heads=16, kv_heads=2, head_dim=64, v_head_dim=64, scale=0.125)
+    layer = AttentionLayer(
+        index=0, heads=2 * fan, kv_heads=2, head_dim=64, v_head_dim=64, scale=0.125
+    )
     pool = TokenToKVPool([layer], 8192, torch.float32, torch.device("cpu"))
     for part in (*pool.k, *pool.v):
         part.normal_()

@@ -12,6 +12,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tests.worker.cuda.flashinfer_gemm_by_the_book import (
+    fp8_blockscale_gemm_sm90,
+    gemm_fp8_nt_groupwise,
+)
+from tests.worker.cuda.flashinfer_ops_by_the_book import (
+    apply_rope_with_cos_sin_cache,
+    apply_rope_with_cos_sin_cache_inplace,
+    fused_add_rmsnorm,
+    gelu_tanh_and_mul,
+    gemma_fused_add_rmsnorm,
+    gemma_rmsnorm,
+    rmsnorm,
+    silu_and_mul,
+    top_p_renorm_probs,
+)
 from tests.worker.cuda.flashinfer_signatures import bound, bound_class
 
 MULTIPROCESSORS = 132  # of a Hopper GPU
@@ -83,6 +98,7 @@ class Prefill:
         assert ((paged_kv_last_page_len >= 1) & (paged_kv_last_page_len <= page_size)).all()
         lengths = (pages - 1) * page_size + paged_kv_last_page_len
         assert seq_lens is None or torch.equal(seq_lens, lengths)
+        self._tokens = int(qo_indptr[-1])
         self._keep(qo_indptr, paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len)
         self._heads = (num_qo_heads, num_kv_heads, head_dim_qk, head_dim_vo or head_dim_qk)
         self._page_size, self._causal = page_size, causal
@@ -159,10 +175,21 @@ class Prefill:
         sinks: Tensor | None,
         scale: float,
     ) -> Tensor:
-        assert self._planned and self._qo is not None and self._indptr is not None
+        self._check_run(q, paged)
+        if out is None:
+            out = q.new_zeros(len(q), *self._heads[:1], self._heads[3])
+        assert out.shape == (len(q), self._heads[0], self._heads[3]) and out.is_contiguous()
+        assert lse is None or lse.is_contiguous()
+        assert self._qo is not None and self._indptr is not None
         assert self._indices is not None and self._last is not None
+        arrays = self._qo, self._indptr, self._indices, self._last
+        self.compute(arrays, q, paged, out, lse, sinks, scale)
+        return out
+
+    def _check_run(self, q: Tensor, paged: tuple[Tensor, Tensor]) -> None:
+        assert self._planned
         heads, kv_heads, dim, v_dim = self._heads
-        assert q.shape == (int(self._qo[-1]), heads, dim) and q.dtype == self._dtypes[0]
+        assert q.shape == (self._tokens, heads, dim) and q.dtype == self._dtypes[0]
         assert q.stride(-1) == 1
         for part, width in zip(paged, (dim, v_dim), strict=True):
             assert part.shape[1:] == (self._page_size, kv_heads, width)
@@ -170,20 +197,32 @@ class Prefill:
         if self._is_fa3:  # batch_prefill_sm90.cu
             k_strides, v_strides = (part.stride()[:2] for part in paged)
             assert k_strides == v_strides, "K and V must have the same page stride"
-        if out is None:
-            out = q.new_zeros(len(q), heads, v_dim)
-        assert out.shape == (len(q), heads, v_dim) and out.is_contiguous()
-        assert lse is None or lse.is_contiguous()
-        for row in range(len(self._last)):
-            tokens = slice(int(self._qo[row]), int(self._qo[row + 1]))
-            pages = self._indices[int(self._indptr[row]) : int(self._indptr[row + 1])].long()
-            count = (len(pages) - 1) * self._page_size + int(self._last[row])
+
+    def compute(
+        self,
+        arrays: tuple[Tensor, Tensor, Tensor, Tensor],
+        q: Tensor,
+        paged: tuple[Tensor, Tensor],
+        out: Tensor,
+        lse: Tensor | None,
+        sinks: Tensor | None,
+        scale: float,
+    ) -> None:
+        """What the kernel does.
+
+        Args:
+            arrays: starts of the rows' tokens and pages, the pages, tokens of the last ones
+        """
+        qo, indptr, indices, last = arrays
+        for row in range(len(last)):
+            tokens = slice(int(qo[row]), int(qo[row + 1]))
+            pages = indices[int(indptr[row]) : int(indptr[row + 1])].long()
+            count = (len(pages) - 1) * self._page_size + int(last[row])
             k, v = (part[pages].flatten(0, 1)[:count].float() for part in paged)
             result, total = self._row(q[tokens].float(), k, v, sinks, scale)
             out[tokens] = result.to(out.dtype)
             if lse is not None:
                 lse[tokens] = total.log2().float()
-        return out
 
     def _row(
         self, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, scale: float
@@ -329,92 +368,12 @@ def merge_state(v_a: Tensor, s_a: Tensor, v_b: Tensor, s_b: Tensor) -> tuple[Ten
     return merged.to(v_a.dtype), (a + b)[..., 0].log2().float()
 
 
-@bound("flashinfer.rmsnorm")
-def rmsnorm(input: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
-    assert input.dim() in (2, 3) and input.dtype == weight.dtype != torch.float32
-    x = input.float()
-    scale = torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
-    return (x * scale * weight.float()).to(input.dtype)
-
-
-@bound("flashinfer.fused_add_rmsnorm")
-def fused_add_rmsnorm(input: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6) -> None:
-    assert input.dim() == 2 and input.shape == residual.shape
-    residual += input
-    input.copy_(rmsnorm(residual, weight, eps))
-
-
-@bound("flashinfer.gemma_rmsnorm")
-def gemma_rmsnorm(input: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
-    assert input.dim() == 2 and input.dtype == weight.dtype != torch.float32
-    x = input.float()
-    scale = torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
-    return (x * scale * (weight.float() + 1)).to(input.dtype)
-
-
-@bound("flashinfer.gemma_fused_add_rmsnorm")
-def gemma_fused_add_rmsnorm(
-    input: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6
-) -> None:
-    assert input.shape == residual.shape
-    residual += input
-    input.copy_(gemma_rmsnorm(residual, weight, eps))
-
-
-@bound("flashinfer.silu_and_mul")
-def silu_and_mul(input: Tensor) -> Tensor:
-    gate, up = input.float().chunk(2, dim=-1)
-    return (torch.nn.functional.silu(gate) * up).to(input.dtype)
-
-
-@bound("flashinfer.gelu_tanh_and_mul")
-def gelu_tanh_and_mul(input: Tensor) -> Tensor:
-    assert input.shape[-1] * input.dtype.itemsize % 16 == 0
-    gate, up = input.float().chunk(2, dim=-1)
-    return (torch.nn.functional.gelu(gate, approximate="tanh") * up).to(input.dtype)
-
-
-@bound("flashinfer.apply_rope_with_cos_sin_cache")
-def apply_rope_with_cos_sin_cache(
-    positions: Tensor, query: Tensor, key: Tensor, head_size: int, cos_sin_cache: Tensor
-) -> tuple[Tensor, Tensor]:
-    assert cos_sin_cache.dtype == torch.float32 and cos_sin_cache.is_contiguous()
-    assert head_size in (64, 128, 256, 512) and positions.dtype == torch.int32
-    cos, sin = (part[:, None] for part in cos_sin_cache[positions.long()].chunk(2, dim=-1))
-
-    def rotated(x: Tensor) -> Tensor:
-        first, second = x.view(len(x), -1, head_size).float().chunk(2, dim=-1)
-        turned = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
-        return turned.to(x.dtype).view_as(x)
-
-    return rotated(query), rotated(key)
-
-
-@bound("flashinfer.apply_rope_with_cos_sin_cache_inplace")
-def apply_rope_with_cos_sin_cache_inplace(
-    positions: Tensor, query: Tensor, key: Tensor, head_size: int, cos_sin_cache: Tensor
-) -> None:
-    rotated = apply_rope_with_cos_sin_cache(positions, query, key, head_size, cos_sin_cache)
-    for x, result in zip((query, key), rotated, strict=True):
-        x.copy_(result)
-
-
-@bound("flashinfer.sampling.top_p_renorm_probs")
-def top_p_renorm_probs(probs: Tensor, top_p: Tensor, is_deterministic: bool = False) -> Tensor:
-    assert is_deterministic and probs.dtype == top_p.dtype == torch.float32
-    torch.testing.assert_close(probs.sum(-1), torch.ones(len(probs)))
-    assert ((top_p > 0) & (top_p < 1)).all()
-    ordered = probs.sort(dim=-1, descending=True).values
-    before = ordered.cumsum(dim=-1) - ordered
-    last = (before < top_p[:, None]).sum(-1, keepdim=True) - 1
-    kept = torch.where(probs >= ordered.gather(1, last), probs, 0.0)
-    return kept / kept.sum(-1, keepdim=True)
-
-
 class ByTheBook:
     """Replaces `flashinfer_calls.Library`, and flashinfer for operations and sampling."""
 
     top_p_renorm_probs = staticmethod(top_p_renorm_probs)
+    fp8_blockscale_gemm_sm90 = staticmethod(fp8_blockscale_gemm_sm90)
+    gemm_fp8_nt_groupwise = staticmethod(gemm_fp8_nt_groupwise)
 
     rmsnorm = staticmethod(rmsnorm)
     fused_add_rmsnorm = staticmethod(fused_add_rmsnorm)

@@ -12,7 +12,9 @@ from torch import Tensor
 from pando_worker.attention.backend import AttentionBackend, AttentionLayer
 from pando_worker.attention.torch_backend import TorchAttention
 from pando_worker.batch import ForwardBatch
-from pando_worker.runner.cuda.cuda_graph import CudaGraphRunner, graph_sizes, padded
+from pando_worker.runner.cuda.cuda_graph import CudaGraphRunner, Padding, graph_sizes, padded
+from pando_worker.runner.cuda.graph_inputs import GraphInputs
+from pando_worker.runner.cuda.piecewise_graph import piece_sizes
 from pando_worker.runner.sampling.future_tokens import FutureTokens
 from tests.worker.model.checkpoints import Reference
 from tests.worker.model.paged import BareModel, Row
@@ -82,10 +84,10 @@ class World:
             self.bare.model,
             self.attention,
             self.futures,
-            CPU,
+            GraphInputs(sizes[-1], CPU, None),
             sizes=sizes,
             page_size=PAGE_SIZE,
-            padding_page=SLOTS // PAGE_SIZE - 1,
+            padding=Padding(SLOTS // PAGE_SIZE - 1),
             capture=repeat,
         )
 
@@ -155,7 +157,7 @@ def test_other_batches_run_without_graphs(directory: Path) -> None:
 def test_padding_changes_nothing_of_the_rows_that_are_there(directory: Path) -> None:
     world = World(directory, [8])
     batch = world.bare.pages.batch(world.rows([3, 9]), [1] * 2)
-    whole = padded(batch, 5, page=99)
+    whole = padded(batch, 5, Padding(99))
     for name in ("input_ids", "positions", "out_slots", "extend_lens", "seq_lens", "page_table"):
         joined, own = getattr(whole, name), getattr(batch, name)
         assert np.array_equal(joined[:2], own), name
@@ -163,7 +165,7 @@ def test_padding_changes_nothing_of_the_rows_that_are_there(directory: Path) -> 
     assert whole.page_table[2:, 0].tolist() == [99] * 3
     assert whole.out_slots[2:].tolist() == [99 * PAGE_SIZE] * 3
     assert np.array_equal(whole.sample_rows, batch.sample_rows)
-    assert padded(batch, 2, page=99) is batch
+    assert padded(batch, 2, Padding(99)) is batch
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 7, 8, 64, 65, 100, 256, 1000])
@@ -176,3 +178,12 @@ def test_sizes_go_up_to_the_largest_and_never_waste_more_than_half(most: int) ->
 
 def test_no_size_means_no_graphs() -> None:
     assert graph_sizes(0) == []
+
+
+@pytest.mark.parametrize("most", [1, 15, 16, 17, 100, 1000, 1024, 8192])
+def test_numbers_of_tokens_for_pieces_waste_little(most: int) -> None:
+    sizes = piece_sizes(most)
+    assert sizes == sorted(set(sizes)) and sizes[-1] == most
+    for before, size in zip([0, *sizes], sizes, strict=False):
+        assert size - before <= max(16, (before + 1) / 8)
+    assert piece_sizes(0) == []

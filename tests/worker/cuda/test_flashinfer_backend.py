@@ -26,7 +26,8 @@ from pando_worker.attention.flashinfer_calls import (
 from pando_worker.attention.flashinfer_graphs import FlashinferGraphs
 from pando_worker.attention.kv_pool import TokenToKVPool
 from pando_worker.attention.paged_rows import PagedRows
-from pando_worker.runner.cuda.cuda_graph import padded
+from pando_worker.attention.staging import Staging
+from pando_worker.runner.cuda.cuda_graph import Padding, padded
 from tests.examples import examples
 from tests.worker.cuda.attention_cases import (
     BATCHES,
@@ -119,7 +120,7 @@ def test_fixed_decodes_of_layers_that_release_pages_equal_brute_force(page_size:
     window_of = np.random.default_rng(1).permutation(last).astype(np.int32)
     attention = FlashinferAttention(pool, page_size, torch.bfloat16, 4096, LIBRARY)
     fixed = FlashinferGraphs(attention, most_rows=8, context_length=1024).at(8)
-    whole = padded(with_windows(made.batch, 7, window_of), 8, page=last, window_page=last)
+    whole = padded(with_windows(made.batch, 7, window_of), 8, Padding(last, last))
     fixed.plan(whole)
     slots = [*made.slots, *torch.split(torch.from_numpy(whole.out_slots[-2:]), 1)]
     assert_brute_force(fixed, pool, whole, slots, window_slots=window_slots_of(whole))
@@ -156,6 +157,34 @@ def test_rows_that_attend_to_a_shared_prefix_together_get_what_each_gets_alone(
 
 
 @pytest.mark.usefixtures("sharing_pays")
+@pytest.mark.parametrize("is_fa3", [True, False])
+def test_extends_and_shared_prefixes_run_with_the_kernel_that_is_chosen(is_fa3: bool) -> None:
+    """Each with the one of its lengths; decodes always split their keys."""
+    made = case([(100, 1), (100, 30), (100, 20)], 16)
+    share(made, 0, (1, 2), pages=5)
+    pool = pool_for(layers_of([*KINDS, NARROW_VALUES]), made.slots, 16, torch.bfloat16)
+    attention = FlashinferAttention(pool, 16, torch.bfloat16, 4096, LIBRARY)
+    asked: list[tuple[list[int], list[int]]] = []
+
+    def choice(new: Any, keys: Any) -> bool:
+        asked.append((new.tolist(), keys.tolist()))
+        return is_fa3
+
+    for calls in attention._calls.values():
+        calls.is_for_fa3 = choice
+    attention.plan(made.batch)
+    assert ([51], [80]) in asked and ([30, 20], [50, 40]) in asked
+    for kind, plan in attention._plans.items():
+        decodes, extends = (call for call, _ in plan.calls)
+        can = kind.head_dim == kind.v_head_dim
+        assert decodes._backend == "fa2"
+        assert extends._backend == ("auto" if is_fa3 and can else "fa2")
+        if kind.can_share:
+            assert plan.shared is not None and plan.shared._backend == extends._backend
+    assert_brute_force(attention, pool, made.batch, made.slots)
+
+
+@pytest.mark.usefixtures("sharing_pays")
 def test_images_behind_a_shared_prefix_see_it_too() -> None:
     rows = [(100, 1), (100, 30), (100, 20)]
     images = [[], [range(4, 28)], [range(20)]]
@@ -186,7 +215,7 @@ def test_fixed_decodes_equal_brute_force_also_with_rows_of_padding(page_size: in
     graphs = FlashinferGraphs(attention, most_rows=8, context_length=1024)
     assert graphs.takes(made.batch, 8)
     fixed = graphs.at(8)
-    whole = padded(made.batch, 8, page=len(pool.k[0]) // page_size - 1)
+    whole = padded(made.batch, 8, Padding(len(pool.k[0]) // page_size - 1))
     fixed.plan(whole)
     slots = [*made.slots, *torch.split(torch.from_numpy(whole.out_slots[-2:]), 1)]
     assert_brute_force(fixed, pool, whole, slots)
@@ -204,7 +233,7 @@ def test_batches_that_list_too_many_pages_or_share_a_lot_are_not_for_a_graph(
         changed.setattr(flashinfer_graphs, "MOST_PAGES", 16)  # the rows list 5 pages each
         graphs = FlashinferGraphs(attention, 8, 1024)
         assert graphs.takes(made.batch, 4)
-        graphs.at(4).plan(padded(made.batch, 4, page=0))
+        graphs.at(4).plan(padded(made.batch, 4, Padding(0)))
         assert not graphs.takes(made.batch, 8)  # padding rows list a page each
     monkeypatch.setattr(flashinfer_graphs, "CASCADE_BYTES", 1)
     assert not FlashinferGraphs(attention, 8, 1024).takes(made.batch, 8)
@@ -251,19 +280,21 @@ def test_the_workspace_is_large_enough_for_any_plan(
         new = [count if role is Role.EXTEND else 1 for _, count in lengths]
         rows = listed([cached + n for (cached, _), n in zip(lengths, new, strict=True)], page_size)
         call = KernelCall(LIBRARY, kind, role, formats, memories[role])
-        call.plan(rows, new_indptr(np.array(new, dtype=np.int32)))
+        pages = torch.zeros(rows.indptr[-1], dtype=torch.int32)
+        call.plan(rows, pages, new_indptr(np.array(new, dtype=np.int32)), Staging(CPU))
     rows = listed([5000 if fixed_rows <= 1024 else 50] * fixed_rows, page_size)
-    fixed = FixedRows.new(fixed_rows, torch.zeros(len(rows.pages), dtype=torch.int32))
+    pages = torch.zeros(rows.indptr[-1], dtype=torch.int32)
+    fixed = FixedRows.new(fixed_rows, pages.clone())
     for part in (kind, replace(kind, sinks=True)):
         call = KernelCall(LIBRARY, part, Role.DECODE, formats, memories[Role.DECODE], fixed)
-        call.plan(rows, new_indptr(np.ones(fixed_rows, dtype=np.int32)))
+        call.plan(rows, pages, new_indptr(np.ones(fixed_rows, dtype=np.int32)), Staging(CPU))
 
 
 def listed(lengths: list[int], page_size: int) -> PagedRows:
     pages = -(-np.array(lengths) // page_size)
     return PagedRows(
+        firsts=np.zeros(len(pages), dtype=np.int64),
         indptr=new_indptr(pages.astype(np.int32)),
-        pages=np.zeros(pages.sum(), dtype=np.int32),
         last_lens=(np.array(lengths) - (pages - 1) * page_size).astype(np.int32),
         lengths=np.array(lengths, dtype=np.int32),
     )

@@ -11,20 +11,22 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from pando_worker.attention.torch_backend import TorchAttention
 from pando_worker.cuda.lora import add_lora
 from pando_worker.models import lora
-from pando_worker.models.lora import LoraMemory, LoraSite, LoraTokens, runs_of
-from pando_worker.models.ops import ChosenOps, TorchOps
+from pando_worker.models.layers.causal_lm import CausalLM
+from pando_worker.models.lora import LoraMemory
 from pando_worker.runner.adapters.loader import AdapterLoader
+from pando_worker.runner.adapters.pace import Pace
 from pando_worker.runner.adapters.sites import attach, layout_of
 from pando_worker.runner.adapters.step import lora_tokens
-from pando_worker.runner.cuda.cuda_graph import CudaGraphRunner
+from pando_worker.runner.cuda.cuda_graph import CudaGraphRunner, Padding
+from pando_worker.runner.cuda.graph_inputs import GraphInputs
 from pando_worker.runner.sampling.future_tokens import FutureTokens
 from tests.examples import examples
-from tests.worker.adapters.peft_adapters import BASE, PeftAdapters, with_adapters
+from tests.worker.adapters.batches import with_adapters
+from tests.worker.adapters.peft_adapters import BASE, PeftAdapters
 from tests.worker.adapters.random_adapters import draw
 from tests.worker.cuda.test_cuda_graph import Fixed, repeat
 from tests.worker.model.checkpoints import Reference, prompt
@@ -50,14 +52,6 @@ def test_the_kernels_add_what_torch_adds(dtype: torch.dtype, data: st.DataObject
     assert torch.equal(got[drawn.slots < 0], drawn.y[drawn.slots < 0])
 
 
-class OnTheDevice(TorchOps):
-    """Torch's operations, which know of a step's adapters only what a graph knows: the tensors."""
-
-    def add_lora(self, y: Tensor, x: Tensor, site: LoraSite, step: LoraTokens) -> None:
-        runs = runs_of(step.slots[: int(step.count)].numpy())
-        lora.add_lora(y, x, site, replace(step, runs=runs))
-
-
 def test_graphs_of_steps_with_adapters_serve_any(tmp_path: Path) -> None:
     """One graph for the base alone and one for any adapters; slots change from step to step, and
     are loaded anew after the capture."""
@@ -65,7 +59,8 @@ def test_graphs_of_steps_with_adapters_serve_any(tmp_path: Path) -> None:
     adapters = PeftAdapters(
         Reference(folder / "base"), folder, {"rank 8": {"r": 8}, "rank 20": {"r": 20}}
     )
-    bare = BareModel(adapters.base.path, PAGE_SIZE, SLOTS, ops=ChosenOps(OnTheDevice()))
+    bare = BareModel(adapters.base.path, PAGE_SIZE, SLOTS)
+    assert isinstance(bare.model, CausalLM)
     memory = LoraMemory(
         layout_of(bare.model), slots=2, pages=6, most_rank=32, dtype=torch.float32, device=CPU
     )
@@ -75,14 +70,15 @@ def test_graphs_of_steps_with_adapters_serve_any(tmp_path: Path) -> None:
         bare.model,
         Fixed(TorchAttention(bare.pool)),
         FutureTokens(16, CPU),
-        CPU,
+        GraphInputs(4, CPU, memory),
         sizes=[2, 4],
         page_size=PAGE_SIZE,
-        padding_page=SLOTS // PAGE_SIZE - 1,
+        padding=Padding(SLOTS // PAGE_SIZE - 1),
         capture=repeat,
-        lora=memory,
     )
-    loader = AdapterLoader(memory, [memory.layout], host_bytes=2**24)
+    loader = AdapterLoader(
+        memory, [memory.layout], host_bytes=2**24, model_dir=None, pace=Pace(shares_cores=False)
+    )
     for held in (NAMES, NAMES[::-1]):
         free = iter(range(6))
         for slot, name in enumerate(held):
@@ -104,7 +100,7 @@ def _decode(
     """Prefill a prompt for each slot, and decode two tokens in graphs."""
     rows = [Row(prompt(5 + index, seed=index)) for index in range(len(slots))]
     batch = bare.pages.batch(rows, [row.pending for row in rows])
-    memory.step = lora_tokens(with_adapters(batch, slots), CPU)
+    memory.step = lora_tokens(with_adapters(batch, slots), memory)
     attention = TorchAttention(bare.pool)
     attention.plan(batch)
     bare.model(*map(torch.from_numpy, (batch.input_ids, batch.positions)), attention)
@@ -112,7 +108,7 @@ def _decode(
         for row in rows:
             row.tokens.append(token)
         batch = bare.pages.batch(rows, [1] * len(rows))
-        memory.step = lora_tokens(with_adapters(batch, slots), CPU)
+        memory.step = lora_tokens(with_adapters(batch, slots), memory)
         logits = graphs.run(batch)
         assert logits is not None
         expected = [

@@ -4,7 +4,12 @@ import pytest
 import torch
 
 from pando_worker.cuda.expert_product import expert_product
-from pando_worker.cuda.ops import CudaOps, choose_expert_linear
+from pando_worker.cuda.ops import (
+    FUSED_ROWS,
+    CudaOps,
+    choose_expert_linear,
+    choose_fused_experts,
+)
 from tests.worker.cuda import ops_cases
 from tests.worker.cuda.flashinfer_by_the_book import ByTheBook
 
@@ -46,3 +51,6 @@ def test_experts_use_grouped_mm_only_where_it_does_not_wait_for_the_device(
     capability: tuple[int, int], dtype: torch.dtype, in_torch: bool
 ) -> None:
     assert (choose_expert_linear(capability, dtype) is not expert_product) == in_torch
+    fused = choose_fused_experts(capability, dtype)
+    assert fused.takes(FUSED_ROWS * 8, experts=8)
+    assert fused.takes(FUSED_ROWS * 8 + 1, experts=8) != in_torch

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pando_worker.attention.paged_rows import first_pages_seen, paged_rows
+from pando_worker.attention.paged_rows import first_pages_seen, paged_rows, pages_of
 from pando_worker.attention.shared_prefixes import SharedPrefix, shared_prefixes
 from pando_worker.batch import ForwardBatch
 from tests.examples import examples
@@ -46,11 +46,12 @@ def test_rows_list_the_pages_of_every_key_that_a_new_token_sees(
     batch = batch_of(rows, table, page_size)
     firsts = first_pages_seen(batch, window)
     listed = paged_rows(batch, slice(None), firsts)
+    pages = pages_of(batch, slice(None), listed, released=False)
     for index, (cached, new) in enumerate(rows):
         first_key = 0 if window is None else max(0, cached + 1 - window)
         expected = table[index][first_key // page_size :]
         own = slice(listed.indptr[index], listed.indptr[index + 1])
-        assert listed.pages[own].tolist() == expected
+        assert pages[own].tolist() == expected
         in_pages = (len(expected) - 1) * page_size + listed.last_lens[index]
         assert in_pages == listed.lengths[index]
         assert first_key // page_size * page_size + in_pages == cached + new

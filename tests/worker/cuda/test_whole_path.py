@@ -17,13 +17,16 @@ from pando_worker.attention.flashinfer_graphs import FlashinferGraphs
 from pando_worker.attention.kv_pool import TokenToKVPool, windowed_layers
 from pando_worker.attention.torch_backend import TorchAttention
 from pando_worker.batch import ForwardBatch
-from pando_worker.cuda.ops import CudaOps, choose_expert_linear
+from pando_worker.cuda.ops import CudaOps, choose_fused_experts
+from pando_worker.cuda.turn_heads import turn_heads
 from pando_worker.models.config import read_config
 from pando_worker.models.layers.causal_lm import CausalLM
 from pando_worker.models.loading.dummy import fill_at_random
 from pando_worker.models.loading.loader import build_model
 from pando_worker.models.ops import Ops, TorchOps
-from pando_worker.runner.cuda.cuda_graph import CudaGraphRunner
+from pando_worker.progress import Stage
+from pando_worker.runner.cuda.cuda_graph import CudaGraphRunner, Padding
+from pando_worker.runner.cuda.graph_inputs import GraphInputs
 from pando_worker.runner.sampling.future_tokens import FutureTokens
 from tests.worker.cuda.attention_cases import with_windows
 from tests.worker.cuda.flashinfer_by_the_book import ByTheBook
@@ -91,23 +94,31 @@ def test_a_whole_model_gives_what_torch_gives(name: str, releases: bool, tmp_pat
         # Use all experts, as rounding to bfloat16 would decide between two that are nearly equal.
         fields["num_experts_per_tok"] = fields["num_local_experts"]
     Reference(tmp_path, config_type=case.config_type, **fields)
-    ops = CudaOps(choose_expert_linear((8, 0), torch.bfloat16), LIBRARY)  # as on an A100
+    fused_experts = choose_fused_experts((8, 0), torch.bfloat16)  # as on an A100
+    ops = CudaOps(library=LIBRARY, fused_experts=fused_experts)
     plain, fused = Way(tmp_path, TorchOps()), Way(tmp_path, ops, releases)
     expected_by = TorchAttention(plain.pool)
     attention = FlashinferAttention(
-        fused.pool, PAGE_SIZE, torch.bfloat16, 256, cast(Library, LIBRARY)
+        fused.pool,
+        PAGE_SIZE,
+        torch.bfloat16,
+        256,
+        cast(Library, LIBRARY),
+        turner=turn_heads if name == "qwen3" else None,  # whose norms it has; it is slow here
     )
+    captured: list[tuple[Stage, float]] = []
     graphs = CudaGraphRunner(
         fused.model,
         FlashinferGraphs(attention, most_rows=4, context_length=CONTEXT),
         fused.futures,
-        CPU,
+        GraphInputs(4, CPU, None),
         sizes=[1, 4],
         page_size=PAGE_SIZE,
-        padding_page=PAGES,
-        window_padding_page=PAGES if releases else None,
+        padding=Padding(PAGES, PAGES if releases else None),
         capture=repeat,
+        report=lambda stage, done: captured.append((stage, done)),
     )
+    assert captured == [(Stage.GRAPHS, 0.5), (Stage.GRAPHS, 1.0)]
     pages = Pages(PAGES, PAGE_SIZE)
     rows = [Row(prompt(length, seed=length)) for length in (19, 1, 7)]
 

@@ -12,8 +12,9 @@ from pando_worker.models.build import Build
 from pando_worker.models.config import read_config
 from pando_worker.models.errors import UnsupportedModel
 from pando_worker.models.layers.expert_tensors import OneByOne
-from pando_worker.models.layers.experts import MixtureOfExperts, choose, sort_by_expert
+from pando_worker.models.layers.experts import MixtureOfExperts, choose
 from pando_worker.models.loading.loader import build_model
+from pando_worker.models.mixture import sort_by_expert
 from pando_worker.models.parallel import ParallelGroup
 from tests.worker.model.checkpoints import Reference
 from tests.worker.model.paged import CPU

@@ -264,18 +264,6 @@ REFUSED: dict[str, tuple[str, str | None, dict[str, Any], str]] = {
         {"layer_types": ["conv", "full_attention"]},
         "layers of type conv",
     ),
-    "cross-attention": (
-        "BartConfig",
-        "BartForConditionalGeneration",
-        {},
-        "is not a language model's decoder|cross-attention",
-    ),
-    "T5": (
-        "T5Config",
-        "T5ForConditionalGeneration",
-        {"n_positions": 512},
-        "is not a language model's decoder",
-    ),
     "ALiBi": ("BloomConfig", None, {"max_position_embeddings": 64}, "the attention interface"),
     "attention of its own": ("FalconConfig", None, {}, "the attention interface"),
     "both directions": ("BertConfig", "BertLMHeadModel", {}, "not causal"),
@@ -291,7 +279,7 @@ REFUSED: dict[str, tuple[str, str | None, dict[str, Any], str]] = {
         "LlamaConfig",
         "LlamaForSequenceClassification",
         {},
-        "is not a language model's decoder",
+        "and classifies",
     ),
     "quantized weights": (
         "LlamaConfig",
@@ -312,6 +300,13 @@ def test_what_cannot_be_served_is_refused_before_weights_are_read(
         build_model(config, torch.float32, CPU)
 
 
+@pytest.mark.parametrize("kind", ["Pegasus", "LED"])
+def test_other_encoder_decoders_are_refused_by_their_config(tmp_path: Path, kind: str) -> None:
+    config = getattr(transformers, f"{kind}Config")(**SHAPE)
+    with pytest.raises(UnsupportedModel, match=r"encoder-decoders; of such, .*Whisper"):
+        saved(config, tmp_path, f"{kind}ForConditionalGeneration")
+
+
 def test_a_model_without_positions_is_refused_by_its_config(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedModel, match=r"MambaForCausalLM.* no max_position_embeddings"):
         saved(transformers.MambaConfig(vocab_size=97), tmp_path)
@@ -322,7 +317,9 @@ def test_an_unknown_architecture_is_refused(tmp_path: Path) -> None:
         '{"architectures": ["NewForCausalLM"], "model_type": "new", "vocab_size": 97,'
         ' "max_position_embeddings": 64}'
     )
-    with pytest.raises((UnsupportedModel, BrokenCheckpoint), match="model type `new`"):
+    with pytest.raises(
+        (UnsupportedModel, BrokenCheckpoint), match="does not know this architecture"
+    ):
         build_model(read_config(tmp_path), torch.float32, CPU)
 
 

@@ -21,6 +21,24 @@ FRAGMENTS = st.sampled_from(
         *('{"name": "weather", "arguments": {"city": "Rome"}}', '"arguments": {', '"name": "time"'),
         *('{"name": "time", "parameters": {}}', '{"arguments": {"a": [1]}, "name": "time"}'),
         *('{"name": "no tool", "parameters": {}}', '{"city": 1}', '"parameters":', '"id": "x",'),
+        *("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", "<minimax:tool_call>"),
+        *(
+            '<invoke name="weather">',
+            '<parameter name="city">',
+            "</invoke>",
+            "</minimax:tool_call>",
+        ),
+        *(
+            "<|tool_call|>",
+            "<|/tool_call|>",
+            "functools",
+            "<|START_ACTION|>",
+            '"tool_name": "time",',
+        ),
+        *("<|tool_call_begin|>", "functions.time:0", "<|tool_call_argument_begin|>", "```"),
+        *("<|channel|>", "commentary to=functions.time", "analysis", "<|message|>", "<|end|>"),
+        *("<|python_start|>", "time(", "x=", "'a'", ")", "<|start|>assistant", "<|call|>"),
+        *(f"<\uff5ctool\u2581{words}\uff5c>" for words in ("call\u2581begin", "sep")),
         *("{", "}", '"', "\\", ",", ":", "a", "text ", " ", "\n", "\n\n", "é", "🙂", "9"),
     ]
 )
@@ -40,7 +58,7 @@ def cut(data: st.DataObject, text: str) -> list[str]:
 
 
 @FORMATS
-@pytest.mark.parametrize("reasoning", [None, "qwen3", "deepseek_r1"])
+@pytest.mark.parametrize("reasoning", [None, "qwen3", "gpt_oss"])
 @given(text=TEXTS, data=st.data())
 @settings(max_examples=examples(50))
 def test_the_result_is_the_same_however_the_text_is_cut(

@@ -57,19 +57,17 @@ def test_a_call_in_the_reasoning_is_reasoning() -> None:
 
 
 def test_formats_are_found_by_what_the_chat_template_shows() -> None:
-    assert tool_format("auto", "... return <tool_call> ...") is TOOL_FORMATS["hermes"]
-    assert tool_format("auto", "... [TOOL_CALLS] ...") is TOOL_FORMATS["mistral"]
-    assert tool_format("auto", "... <|python_tag|> ...") is TOOL_FORMATS["llama3"]
-    llama_3_2 = """<|start_header_id|> {"name": function name, "parameters": dictionary}"""
+    assert tool_format("auto", "tools ... return <tool_call> ...") is TOOL_FORMATS["hermes"]
+    assert tool_format("auto", "tools ... [TOOL_CALLS] ...") is TOOL_FORMATS["mistral"]
+    assert tool_format("auto", "tools ... <|python_tag|> ...") is TOOL_FORMATS["llama3"]
+    llama_3_2 = """tools <|start_header_id|> {"name": function name, "parameters": dictionary}"""
     assert tool_format("auto", llama_3_2) is TOOL_FORMATS["llama3"]
     hermes_3_of_llama = llama_3_2 + "<tool_call>"
     assert tool_format("auto", hermes_3_of_llama) is TOOL_FORMATS["hermes"]
-    coder = "<tool_call>\n<function=' + name + '>\n<parameter=' + key + '>"
+    coder = "tools <tool_call>\n<function=' + name + '>\n<parameter=' + key + '>"
     assert tool_format("auto", coder) is TOOL_FORMATS["qwen3_coder"]
-    assert tool_format("auto", "<tool_call>{name}\n<arg_key>") is None  # GLM's
-    assert tool_format("auto", "<tool_call> [TOOL_CALLS]") is None  # two are as good as none
-    assert tool_format("auto", "<|user|>") is None
-    assert tool_format("auto", None) is None
+    own = TOOL_FORMATS["pando"]
+    assert tool_format("auto", "tools <tool_call> [TOOL_CALLS]") is own  # two are as good as none
     assert tool_format("none", "<tool_call>") is None
     assert tool_format("hermes", None) is TOOL_FORMATS["hermes"]
     assert reasoning_format("auto", "split('</think>')") is REASONING_FORMATS["qwen3"]

@@ -15,7 +15,8 @@ from pando_worker.runner.kv.host_pool import HostBudget, HostKVPool
 from pando_worker.runner.kv.page_streams import BUFFERS
 from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.settings import WorkerSettings
-from tests.worker.cuda.fake_cuda import fake_cuda
+from tests.worker.cuda.fake_gpu.device import FakeGpu
+from tests.worker.cuda.fake_gpu.patches import fake_gpus
 from tests.worker.model.checkpoints import Reference, prompt
 from tests.worker.scheduler.world import World
 
@@ -62,20 +63,20 @@ def test_pages_come_back_as_they_were(
 
 
 def test_pages_of_both_kinds_share_the_staging_memory() -> None:
-    pool = TokenToKVPool(
-        LAYERS,
-        64,
-        torch.float32,
-        torch.device("cpu"),
-        windowed=frozenset({1}),
-        window_slots=32,
-    )
-    page_bytes = sum(part.nbytes // len(part) for part in (*pool.k, *pool.v)) * 4
-    with fake_cuda(0):
-        host = HostKVPool(pool, 4, 100, 100, staging_bytes=12 * page_bytes + 100, on_gpu=True)
+    with fake_gpus(FakeGpu()):
+        pool = TokenToKVPool(
+            LAYERS,
+            64,
+            torch.float32,
+            torch.device("cuda", 0),
+            windowed=frozenset({1}),
+            window_slots=32,
+        )
+        page_bytes = sum(part.nbytes // len(part) for part in (*pool.k, *pool.v)) * 4
+        host = HostKVPool(pool, 4, 100, 100, staging_bytes=12 * page_bytes + 100)
         kinds = (host.pages, host.window_pages)
         assert sum(kind.staging_bytes for kind in kinds) == 12 * page_bytes
-        few = HostKVPool(pool, 4, 2, 1, staging_bytes=1, on_gpu=True)
+        few = HostKVPool(pool, 4, 2, 1, staging_bytes=1)
         least = sum(kind.staging_bytes for kind in (few.pages, few.window_pages))
         assert least == BUFFERS * page_bytes
 

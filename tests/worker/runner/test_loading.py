@@ -14,6 +14,7 @@ from pando_worker.models.errors import UnsupportedModel
 from pando_worker.models.layers.causal_lm import CausalLM
 from pando_worker.models.parallel import ParallelGroup
 from pando_worker.models.transformers_backend.model import TransformersCausalLM
+from pando_worker.progress import Stage
 from pando_worker.runner.loading import LoadedModel, load_model
 from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.settings import WorkerSettings
@@ -45,6 +46,22 @@ def test_the_model_runs_by_the_code_that_was_asked_for(
     model_dir: Path, setting: str, kind: type
 ) -> None:
     assert isinstance(load(model_dir, model_impl=setting).model, kind)
+
+
+@pytest.mark.parametrize("code", ["pando", "transformers"])
+def test_a_start_is_reported_by_stages_and_weights_by_their_share(
+    model_dir: Path, code: str
+) -> None:
+    heard: list[tuple[Stage, float]] = []
+    settings = WorkerSettings.model_validate(
+        {"model": str(model_dir), "max_total_tokens": 64, "model_impl": code}
+    )
+    TorchModelRunner(settings, report=lambda stage, done: heard.append((stage, done)))
+    assert list(dict.fromkeys(stage for stage, _ in heard)) == [Stage.WEIGHTS, Stage.KERNELS]
+    shares = [done for stage, done in heard if stage is Stage.WEIGHTS]
+    assert shares == sorted(shares) and shares[0] == 0.0
+    if code == "pando":  # transformers fills its weights in one call
+        assert len(shares) > 10 and shares[-1] == 1.0
 
 
 def test_weights_and_pool_have_the_types_that_were_asked_for(model_dir: Path) -> None:

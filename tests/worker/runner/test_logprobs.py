@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from pando_worker.batch import (
@@ -139,13 +140,13 @@ def test_a_long_prompt_never_has_all_its_logits_at_once(monkeypatch: pytest.Monk
     weight, hidden = torch.randn(VOCAB, 8), torch.randn(70, 8)
     sizes: list[int] = []
 
-    def head(states: Tensor) -> Tensor:
-        sizes.append(len(states))
-        return states @ weight.T
+    def head(tokens: NDArray[np.int64]) -> Tensor:
+        sizes.append(len(tokens))
+        return hidden[torch.from_numpy(tokens)] @ weight.T
 
     after, targets = np.arange(3, 60), np.arange(57) % VOCAB
     wanted = PromptScores(after=after, targets=targets, top_logprobs=3)
-    found = prompt_logprobs(head, hidden, wanted, VOCAB)
+    found = prompt_logprobs(head, wanted, VOCAB, torch.device("cpu"))
     assert max(sizes) == 10
     assert sum(sizes) == 57
     truth = (hidden[3:60] @ weight.T).log_softmax(-1)

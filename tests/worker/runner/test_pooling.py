@@ -9,6 +9,7 @@ from pando_worker.messages import Pooling
 from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.settings import WorkerSettings
 from tests.worker.model.checkpoints import Reference, prompt
+from tests.worker.scheduler.hash_model import pooled_states, unit
 from tests.worker.scheduler.world import World
 
 
@@ -27,6 +28,5 @@ def test_an_embedding_is_that_of_transformers_hidden_states(
     for rid, tokens in prompts.items():
         with torch.inference_mode():
             hidden = reference.model.model(torch.tensor([tokens])).last_hidden_state[0].double()
-        pooled = hidden.mean(0) if pooling is Pooling.MEAN else hidden[-1]
-        expected = (pooled / pooled.norm()).tolist()
+        expected = unit(pooled_states(hidden.numpy(), pooling))
         assert world.embeddings[rid] == pytest.approx(expected, abs=1e-5)

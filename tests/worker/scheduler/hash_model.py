@@ -9,6 +9,9 @@ of the last `window` tokens, read by the window table, are mixed into each prefi
 
 With an adapter, the hash begins with that of its identity, which the model reads from the row's
 slot: a wrong slot, or one that was loaded anew meanwhile, changes every token of the row.
+
+With sources, the encoder writes the hash of each id and its position to the source's slots, and
+the hashes of the whole source, read by its table, are mixed into each prefix's hash.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -20,7 +23,15 @@ from numpy.typing import NDArray
 
 from pando_worker.adapters.errors import AdapterError
 from pando_worker.adapters.info import RANK_PAGE, AdapterInfo
-from pando_worker.batch import ForwardBatch, Int32, Int64, Logprobs, PageCopies, StepResult
+from pando_worker.batch import (
+    ForwardBatch,
+    Int32,
+    Int64,
+    Logprobs,
+    PageCopies,
+    PooledRows,
+    StepResult,
+)
 from pando_worker.messages import Pooling
 
 T = TypeVar("T")
@@ -43,9 +54,14 @@ def _start(adapter: bytes) -> int:
 
 
 def expected_tokens(
-    prompt: Sequence[int], count: int, window: int | None = None, adapter: bytes = b""
+    prompt: Sequence[int],
+    count: int,
+    window: int | None = None,
+    adapter: bytes = b"",
+    source: Sequence[int] = (),
 ) -> list[int]:
     """The `count` tokens that follow `prompt`."""
+    encoded = [_mix(position, token) for position, token in enumerate(source)]
     state = _start(adapter)
     tokens: list[int] = []
     for index in range(len(prompt) + count):
@@ -55,6 +71,7 @@ def expected_tokens(
             first = max(0, index + 1 - window)
             seen = [_mix(at, tokens[at]) for at in range(first, index + 1)]
             state = _mix_window(state, seen)
+        state = _mix_window(state, encoded)
     return tokens[len(prompt) :]
 
 
@@ -70,8 +87,39 @@ def expected_embedding(
     for token in prompt:
         state = _mix(state, token)
         states.append(hidden_state(state))
-    pooled = np.mean(states, axis=0) if pooling is Pooling.MEAN else np.array(states[-1])
-    return list(map(float, pooled / np.linalg.norm(pooled)))
+    return unit(pooled_states(np.array(states, dtype=np.float64), pooling))
+
+
+def unit(vector: np.ndarray) -> list[float]:
+    return list(map(float, vector / np.linalg.norm(vector)))
+
+
+def pooled_states(states: np.ndarray, pooling: Pooling) -> np.ndarray:
+    """[tokens, size] to [size], as sentence-transformers has it."""
+    count = len(states)
+    weights = np.arange(1, count + 1)[:, None]
+    pooled: dict[Pooling, np.ndarray] = {
+        Pooling.LAST: states[-1],
+        Pooling.CLS: states[0],
+        Pooling.MEAN: states.sum(0) / count,
+        Pooling.MAX: states.max(0),
+        Pooling.SQRT: states.sum(0) / count**0.5,
+        Pooling.WEIGHTED: (states * weights).sum(0) / weights.sum(),
+    }
+    return pooled[pooling]
+
+
+def _pool(states: np.ndarray, pooled: PooledRows) -> np.ndarray:
+    parts, begin = [], 0
+    for first, last, is_max in zip(
+        pooled.first.tolist(), pooled.last.tolist(), pooled.is_max.tolist(), strict=True
+    ):
+        own, end = states[first:last], begin + last - first
+        if pooled.weights is not None and not is_max:
+            own = own * pooled.weights[begin:end, None]
+        parts.append(own.max(0) if is_max else own.sum(0))
+        begin = end
+    return np.array(parts, dtype=np.float32)
 
 
 class HashRunner:
@@ -104,6 +152,7 @@ class HashRunner:
         _copy(batch.stores, batch.loads, batch.page_size, self.state, self.host_state)
         windows = self.window_state, self.host_window_state
         _copy(batch.window_stores, batch.window_loads, batch.page_size, *windows)
+        self._encode(batch)
         ids = batch.input_ids.copy()
         for index in np.flatnonzero(ids < 0).tolist():
             ids[index] = max(0, self.last[-1 - int(ids[index])])
@@ -127,6 +176,7 @@ class HashRunner:
                 state = _mix(state, token)
                 if self.window:
                     state = self._see_window(batch, row, start + index, token, state)
+                state = _mix_window(state, self._source_of(batch, row))
                 self.state[slot] = state
                 hidden[-1].append(hidden_state(state))
             produced[row] = -1 if self.broken & set(tokens) else state % VOCAB
@@ -134,15 +184,7 @@ class HashRunner:
         rows = batch.sample_rows.tolist()
         pooled = None
         if batch.pooled:
-            pooled = np.array(
-                [
-                    np.sum(hidden[row], axis=0) if is_mean else hidden[row][-1]
-                    for row, is_mean in zip(
-                        batch.pooled.rows.tolist(), batch.pooled.is_mean.tolist(), strict=True
-                    )
-                ],
-                dtype=np.float32,
-            )
+            pooled = _pool(np.concatenate([np.array(row) for row in hidden]), batch.pooled)
         scores = None
         if batch.scores:
             targets = batch.scores.targets
@@ -150,6 +192,27 @@ class HashRunner:
             scores = Logprobs(-targets.astype(np.float32), none.astype(np.int32), none)
         last = [(int(batch.req_rows[row]), produced[row]) for row in rows]
         return HashStep(self, last, pooled, scores, self.adapters.launched(batch))
+
+    def _encode(self, batch: ForwardBatch) -> None:
+        if batch.sources is None:
+            return
+        hashes = [
+            _mix(position, token)
+            for source in batch.sources.encode
+            for position, token in enumerate(source.array.tolist())
+        ]
+        self.state[batch.sources.slots] = hashes
+
+    def _source_of(self, batch: ForwardBatch, row: int) -> list[int]:
+        """The hashes of a row's source, as they lie in the pool."""
+        if batch.sources is None:
+            return []
+        positions = np.arange(batch.sources.lengths[row])
+        pages = batch.sources.page_table[row][positions // batch.page_size].astype(np.int64)
+        found: list[int] = self.state[
+            pages * batch.page_size + positions % batch.page_size
+        ].tolist()
+        return found
 
     def _see_window(self, batch: ForwardBatch, row: int, index: int, token: int, state: int) -> int:
         """Store token `index` of the batch for the window, and mix in the tokens that it sees."""

@@ -364,6 +364,21 @@ def test_pins_leave_room_for_each_of_the_others() -> None:
     assert set(world.places.device) == {A, B}
 
 
+def test_pins_leave_room_for_an_unloaded_adapter_while_a_request_waits_for_it() -> None:
+    world = world_of("a", "b", slots=1)
+    world.send("a", PROMPT, 8, adapter=A)
+    world.step()
+    world.send("b", PROMPT, 8, adapter=B)
+    world.unload_adapter(B)
+    call = world.pin_adapter(A)
+    world.run()
+    assert world.refused[call].status == 409
+    assert world.tokens["b"] == expected_tokens(PROMPT, 8, adapter=B)
+    call = world.pin_adapter(A)
+    world.run()
+    assert world.done_calls[-1] == call
+
+
 def test_embeddings_and_scored_prompts_run_with_adapters() -> None:
     world = world_of("a", "b")
     for pooling in Pooling:
@@ -373,9 +388,9 @@ def test_embeddings_and_scored_prompts_run_with_adapters() -> None:
     world.run()
     for pooling in Pooling:
         expected = expected_embedding(PROMPT, pooling, A)
-        assert world.embeddings[f"{pooling} a"] == pytest.approx(expected)
+        assert world.embeddings[f"{pooling} a"] == pytest.approx(expected, abs=1e-6)
         expected = expected_embedding(PROMPT, pooling)
-        assert world.embeddings[f"{pooling} base"] == pytest.approx(expected)
+        assert world.embeddings[f"{pooling} base"] == pytest.approx(expected, abs=1e-6)
     assert world.tokens["scored"] == expected_tokens(PROMPT, 3, adapter=B)
     assert len(world.prompt_logprobs["scored"]) == len(PROMPT) - 1
     assert world.scheduler.stats().free_adapter_slots == 2

@@ -99,4 +99,4 @@ def send(world: World, rid: str, asked: Asked) -> None:
         case "late":
             world.send(rid, prompt, max_new_tokens=1, deadline_s=1000.0)
         case kind:
-            world.send(rid, prompt, max_new_tokens=1, priority=9 if kind == "urgent" else 0)
+            world.send(rid, prompt, max_new_tokens=1, priority=-9 if kind == "urgent" else 0)

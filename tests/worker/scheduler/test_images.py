@@ -182,7 +182,7 @@ def test_images_that_share_a_page_are_encoded_in_one_step() -> None:
 
 def test_more_images_than_fit_in_memory_wait_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     one = image(1, 0, 4)
-    monkeypatch.setattr(scheduling, "MAX_IMAGE_BYTES", 2 * one.num_bytes)
+    monkeypatch.setattr(scheduling, "MAX_ARRAY_BYTES", 2 * one.num_bytes)
     world = seeing()
     for rid in ("first", "second", "third"):
         send(world, rid, 10, one)

@@ -105,21 +105,21 @@ def test_random_order_is_the_same_in_every_run() -> None:
     assert first != sorted(first, key=lambda rid: int(rid[1:]))
 
 
-def test_priority_runs_the_highest_first_and_equals_by_arrival() -> None:
+def test_priority_runs_the_smallest_first_and_equals_by_arrival() -> None:
     world = one_at_a_time("priority")
-    for rid, priority in [("low", -1), ("first", 0), ("urgent", 5), ("second", 0)]:
+    for rid, priority in [("late", 1), ("first", 0), ("urgent", -5), ("second", 0)]:
         world.send(rid, [90] * 4, max_new_tokens=1, priority=priority)
-    assert order(world) == ["urgent", "first", "second", "low"]
+    assert order(world) == ["urgent", "first", "second", "late"]
 
 
 @pytest.mark.parametrize("policy", ["lpm", "dfs-weight", "random", "priority"])
 def test_nobody_is_passed_over_by_more_than_the_bound(policy: str) -> None:
     world = one_at_a_time(policy, max_passed_over=3)
-    world.send("patient", [90] * 12, max_new_tokens=1, priority=-9)
+    world.send("patient", [90] * 12, max_new_tokens=1, priority=10)
     sent = 0
     while "patient" not in world.finish:
         while len(world.scheduler.planner.waiting) < 4:
-            world.send(f"r{sent}", [*WARM, sent % 7], max_new_tokens=1, priority=9)
+            world.send(f"r{sent}", [*WARM, sent % 7], max_new_tokens=1, priority=-9)
             sent += 1
         world.step()
         assert sent < 100

@@ -73,25 +73,25 @@ def test_a_request_as_large_as_the_pool_runs_when_it_is_alone() -> None:
     assert world.tokens["huge"] == expected_tokens(range(20), 12)
 
 
-def test_under_the_priority_policy_the_lowest_is_retracted_whatever_its_progress() -> None:
+def test_under_the_priority_policy_the_largest_is_retracted_whatever_its_progress() -> None:
     def retracted_first(policy: str) -> str:
         world = World(
             pages=12, page_size=4, schedule_policy=policy, new_token_ratio=0.01, watermark=0
         )
-        world.send("low", [1] * 4, max_new_tokens=40, priority=-1)
+        world.send("late", [1] * 4, max_new_tokens=40, priority=1)
         for _ in range(4):
             world.step()
-        world.send("high", [2] * 4, max_new_tokens=40, priority=1)
-        while not world.scheduler.planner.waiting or not world.tokens["high"]:
+        world.send("urgent", [2] * 4, max_new_tokens=40, priority=-1)
+        while not world.scheduler.planner.waiting or not world.tokens["urgent"]:
             world.step()
         [victim] = world.scheduler.planner.waiting
         world.run()
-        assert world.tokens["low"] == expected_tokens([1] * 4, 40)
-        assert world.tokens["high"] == expected_tokens([2] * 4, 40)
+        assert world.tokens["late"] == expected_tokens([1] * 4, 40)
+        assert world.tokens["urgent"] == expected_tokens([2] * 4, 40)
         return victim.rid
 
-    assert retracted_first("priority") == "low"
-    assert retracted_first("fcfs") == "high"
+    assert retracted_first("priority") == "late"
+    assert retracted_first("fcfs") == "urgent"
 
 
 def test_a_retracted_prompt_in_the_middle_of_its_chunks_starts_over_and_finishes() -> None:

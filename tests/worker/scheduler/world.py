@@ -16,6 +16,7 @@ from pando_worker.messages import (
     AdapterLoaded,
     AdapterPlaces,
     AdapterRefused,
+    Aligned,
     CacheFlushed,
     Embed,
     Embedded,
@@ -30,10 +31,11 @@ from pando_worker.messages import (
     Pooling,
     Rejected,
     SamplingParams,
+    Source,
     TokenLogprob,
     UnloadAdapter,
 )
-from pando_worker.pools import Pools
+from pando_worker.pools import Pools, SourceForm
 from pando_worker.rates import Rate
 from pando_worker.scheduler.assembly import make_scheduler
 from pando_worker.scheduler.batches.constrained import OutputGrammarCompiler
@@ -65,6 +67,7 @@ class World:
         adapters: HashAdapters | None = None,
         adapter_slots: int = 0,
         adapter_pages: int = 0,
+        source: SourceForm | None = None,
         **settings: object,
     ) -> None:
         self.settings = WorkerSettings.model_validate(
@@ -87,6 +90,7 @@ class World:
             copy_rate=copy_rate or Rate(),
             adapter_slots=adapter_slots,
             adapter_pages=adapter_pages,
+            source=source,
         )
         self.batches: list[ForwardBatch] = []
         self.adapters = adapters or HashAdapters({})
@@ -116,6 +120,8 @@ class World:
         self.embeddings: dict[str, list[float]] = {}
         self.logprobs: dict[str, list[TokenLogprob]] = {}
         self.prompt_logprobs: dict[str, list[TokenLogprob]] = {}
+        self.probed: dict[str, list[float]] = {}
+        self.aligned: dict[str, bytes] = {}
 
     def send(
         self,
@@ -129,6 +135,7 @@ class World:
         namespace: bytes = b"",
         adapter: bytes = b"",
         deadline_s: float | None = None,
+        source: Source | None = None,
         **sampling: Any,
     ) -> None:
         self.tokens[rid] = []
@@ -146,14 +153,29 @@ class World:
             namespace=namespace,
             adapter=adapter,
             deadline_s=deadline_s,
+            source=source,
         )
         self.collect(self.scheduler.receive(command))
 
     def embed(
-        self, rid: str, prompt: Sequence[int], pooling: Pooling, adapter: bytes = b""
+        self,
+        rid: str,
+        prompt: Sequence[int],
+        pooling: Pooling,
+        adapter: bytes = b"",
+        *,
+        is_normalized: bool = True,
+        second: int = 0,
     ) -> None:
         self.tokens[rid] = []
-        command = Embed(rid=rid, input_ids=list(prompt), pooling=pooling, adapter=adapter)
+        command = Embed(
+            rid=rid,
+            input_ids=list(prompt),
+            pooling=pooling,
+            adapter=adapter,
+            is_normalized=is_normalized,
+            second=second,
+        )
         self.collect(self.scheduler.receive(command))
 
     def load_adapter(self, path: str) -> int:
@@ -208,8 +230,11 @@ class World:
                         self.prompt_logprobs.setdefault(output.rid, []).extend(
                             output.prompt_logprobs
                         )
+                        self.probed.setdefault(output.rid, []).extend(output.probed)
                         if output.finish:
                             self.finish[output.rid] = output.finish
+                case Aligned(rid=rid, weights=weights):
+                    self.aligned[rid] = weights
                 case Embedded(rid=rid, vector=vector):
                     self.embeddings[rid] = np.frombuffer(vector, dtype="<f4").tolist()
                     self.cached[rid] = event.cached_tokens
@@ -244,6 +269,8 @@ class World:
         for req in holding.values():  # some may have left the tree under them
             assert req.node is not None
             nodes |= dict.fromkeys(req.node.path_up())
+            if req.source_node is not None:
+                nodes |= dict.fromkeys(req.source_node.path_up())
         held = [node.pages for node in nodes if node.pages is not None]
         owners = [page for pages in held for page in pages.tolist()]
         assert len(owners) == kv.cache.evictable_pages + kv.cache.protected_pages

@@ -34,6 +34,7 @@ from pando_worker.messages import (
     FlushCache,
     Generate,
     LoadAdapter,
+    Loading,
     Output,
     Outputs,
     PinAdapter,
@@ -44,6 +45,7 @@ from pando_worker.messages import (
     TokenLogprob,
     UnloadAdapter,
 )
+from pando_worker.progress import Stage
 from pando_worker.settings import WorkerSettings
 from pando_worker.wire import CommandReceiver
 
@@ -121,6 +123,8 @@ def run_stand_in(
     commands.bind(command_endpoint)
     events.connect(event_endpoint)
     if settings.pool == LONG_LOAD:
+        half = Loading(stage=Stage.WEIGHTS, done=0.5)
+        events.send(msgspec.msgpack.encode(half))
         while _parent_lives():
             time.sleep(0.05)
         return

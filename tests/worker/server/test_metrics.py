@@ -4,8 +4,10 @@ import aiohttp
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
+from pando_router.upstreams.adapters import AdapterUse
+from pando_router.upstreams.engine import read_vllm_metrics
 from pando_worker.messages import Stats
-from pando_worker.server.metrics import Metrics
+from pando_worker.server.metrics import AdaptersInUse, Metrics, VllmLabels
 from tests.worker.server.process.worker_process import MODEL_NAME, metric
 from tests.worker.server.stand_in import Trick
 
@@ -50,6 +52,13 @@ NAMES = {
     "hot_evicted_tokens_total": "hot_evicted_tokens_total",
     "host_stored_tokens_total": "host_stored_tokens_total",
     "host_loaded_tokens_total": "host_loaded_tokens_total",
+    "prompts_total": "prompts_total",
+    "computed_squares_total": "computed_squares_total",
+    "decoded_tokens_total": "decoded_tokens_total",
+    "decode_seconds_total": "decode_seconds_total",
+    "source_hits_total": "source_hits_total",
+    "source_misses_total": "source_misses_total",
+    "source_tokens_total": "source_tokens_total",
     "adapter_slots": "adapter_slots",
     "free_adapter_slots": "free_adapter_slots",
     "adapter_idle_seconds": "adapter_idle_s",
@@ -110,18 +119,31 @@ def test_batch_sizes_are_a_histogram() -> None:
 
 
 def test_nothing_is_made_up_before_the_scheduler_has_spoken() -> None:
-    metrics = Metrics(lambda: None, vllm_model_name="m")
+    metrics = Metrics(lambda: None, as_vllm=VllmLabels("m", 16))
     assert b"kv_" not in metrics.render()
 
 
 def test_vllms_gauges_are_the_same_numbers() -> None:
-    exported = samples(Metrics(lambda: STATS, vllm_model_name="m"))
+    without = msgspec.structs.replace(STATS, adapter_slots=0)
+    exported = samples(Metrics(lambda: without, as_vllm=VllmLabels("m", 16)))
     found = {name: value for name, value in exported.items() if name.startswith("vllm:")}
     assert found == {
         'vllm:num_requests_running{model_name="m"}': STATS.running,
         'vllm:num_requests_waiting{model_name="m"}': STATS.waiting,
         'vllm:kv_cache_usage_perc{model_name="m"}': STATS.pinned_tokens / STATS.capacity_tokens,
+        'vllm:cache_config_info{block_size="16",model_name="m",num_gpu_blocks="'
+        f'{STATS.capacity_tokens // 16}"}}': 1,
     }
+
+
+def test_routers_read_the_adapters_in_use_as_from_vllm() -> None:
+    """A name with a comma is left out, since lists of names have commas."""
+    used = AdaptersInUse(("pirate", "a,b", 'with "quotes"'), ("json",))
+    stats = msgspec.structs.replace(STATS, adapter_slots=8)
+    labels = VllmLabels("m", 16, lambda: used)
+    rendered = Metrics(lambda: stats, as_vllm=labels).render()
+    read = read_vllm_metrics(rendered)
+    assert read.adapters == AdapterUse(8, ("pirate", 'with "quotes"'), ("json",))
 
 
 async def test_vllms_gauges_are_there_where_asked_for(

@@ -8,7 +8,7 @@ import pytest
 
 from pando_worker.messages import Pooling
 from pando_worker.models.errors import BrokenCheckpoint
-from pando_worker.server.pooling import NoEmbeddings, read_pooling
+from pando_worker.server.pooling import Embeddings, NoEmbeddings, read_pooling
 
 OLD = "sentence_transformers.models."
 NEW = "sentence_transformers.sentence_transformer.modules.pooling."
@@ -42,7 +42,8 @@ def flags(*modes: str) -> dict[str, Any]:
 
 
 def test_without_files_the_last_token_counts(tmp_path: Path) -> None:
-    assert read_pooling(tmp_path, "auto") is Pooling.LAST
+    assert read_pooling(tmp_path, "auto") == Embeddings(Pooling.LAST)
+    assert read_pooling(tmp_path, "auto", default=Pooling.MEAN) == Embeddings(Pooling.MEAN)
 
 
 @pytest.mark.parametrize(
@@ -53,28 +54,32 @@ def test_without_files_the_last_token_counts(tmp_path: Path) -> None:
         ({"pooling_mode": "lasttoken", "embedding_dimension": 8}, Pooling.LAST),
         ({"pooling_mode": "mean"}, Pooling.MEAN),
         ({"pooling_mode": ["mean"]}, Pooling.MEAN),
+        (flags("pooling_mode_cls_token"), Pooling.CLS),
+        (flags("pooling_mode_max_tokens"), Pooling.MAX),
+        (flags("pooling_mode_mean_sqrt_len_tokens"), Pooling.SQRT),
+        ({"pooling_mode": "weightedmean"}, Pooling.WEIGHTED),
     ],
 )
 @pytest.mark.parametrize("kinds", [(), (f"{OLD}Transformer", f"{OLD}Pooling", f"{OLD}Normalize")])
 def test_files_say_what_counts_in_either_spelling(
     tmp_path: Path, config: object, expected: Pooling, kinds: tuple[str, ...]
 ) -> None:
-    assert read_pooling(write(tmp_path, config, kinds), "auto") is expected
+    assert read_pooling(write(tmp_path, config, kinds), "auto") == Embeddings(expected)
 
 
 def test_the_list_of_parts_says_where_the_pooling_is(tmp_path: Path) -> None:
     kinds = ("sentence_transformers.base.modules.transformer.Transformer", f"{NEW}Pooling")
     write(tmp_path, {"pooling_mode": "mean"}, kinds, path="pool")
-    assert read_pooling(tmp_path, "auto") is Pooling.MEAN
+    # Nothing in the list normalizes.
+    assert read_pooling(tmp_path, "auto") == Embeddings(Pooling.MEAN, is_normalized=False)
 
 
 @pytest.mark.parametrize(
     ("config", "named"),
     [
-        (flags("pooling_mode_cls_token"), "cls"),
         (flags("pooling_mode_mean_tokens", "pooling_mode_max_tokens"), "mean and max"),
         (flags(), "none"),
-        ({"pooling_mode": "weightedmean"}, "weightedmean"),
+        ({"pooling_mode": "attention"}, "attention"),
         ({"pooling_mode": ["mean", "lasttoken"]}, "mean and lasttoken"),
     ],
 )
@@ -85,8 +90,8 @@ def test_another_pooling_is_refused_by_name_unless_one_is_chosen(
     found = read_pooling(tmp_path, "auto")
     assert isinstance(found, NoEmbeddings)
     assert f"1_Pooling/config.json has pooling {named}:" in found.reason
-    assert read_pooling(tmp_path, "last") is Pooling.LAST
-    assert read_pooling(tmp_path, "mean") is Pooling.MEAN
+    for choice in ("last", "mean", "cls", "max"):
+        assert read_pooling(tmp_path, choice) == Embeddings(Pooling(choice))
 
 
 @pytest.mark.parametrize("choice", ["auto", "last"])

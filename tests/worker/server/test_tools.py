@@ -160,18 +160,25 @@ async def test_tools_that_must_be_called_constrain_the_output(
     assert "weather" in bound["grammar"]
 
 
-async def test_tools_are_refused_where_nobody_knows_how_the_model_calls_them(
-    client: openai.AsyncOpenAI,
-) -> None:
-    with pytest.raises(openai.BadRequestError, match="tool_call_parser") as refusal:
-        await client.chat.completions.create(**asking("hi", tools=TOOLS))
-    assert refusal.value.param == "tools"
+@pytest.mark.e2e
+async def test_a_model_whose_form_is_unknown_gets_tools_in_its_system_message() -> None:
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "hi"}]
+    with WorkerProcess.start(context_length=2048) as worker:
+        async with aiohttp.ClientSession(worker.url) as http:
+            prompt, command = await prompt_of(http, messages=messages)
+            assert prompt.count('"name": "weather"') == 1 and "<|role|>tools" not in prompt
+            assert "weather" in command["grammar"], "a call of its own will fits its schema, too"
+
+            prompt, command = await prompt_of(http, messages=messages, tool_choice="none")
+            assert "weather" not in prompt and command["grammar"] is None
+
+            body = {"messages": messages, "tools": [{}]}
+            async with http.post("/tokenize", json=body) as answer:
+                assert answer.status == 400
 
 
 @pytest.mark.e2e
-async def test_tools_are_refused_where_the_template_shows_none_and_the_log_says_so(
-    tmp_path: Path,
-) -> None:
+async def test_tools_are_refused_where_the_settings_exclude_them(tmp_path: Path) -> None:
     plain = tmp_path / "plain"
     shutil.copytree(MODEL, plain)
     template = plain / "chat_template.jinja"

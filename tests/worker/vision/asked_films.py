@@ -66,7 +66,7 @@ class AskedFilms(Asked):
     def _made(self) -> tuple[list[int], list[PromptImage]]:
         tokenizer, config = self.seer.processor.tokenizer, self.seer.model.config
         films = iter(self.frames)
-        pictures = iter([[self.seer.ours.process(picture)] for picture in self.pictures])
+        pictures = map(self.seer.ours.process, self.pictures)
         ids: list[int] = []
         images: list[PromptImage] = []
         text = self.text.replace(IMAGE, self.seer.processor.image_token)

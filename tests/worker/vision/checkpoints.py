@@ -1,7 +1,7 @@
 """Tiny models that see, with random weights, as transformers runs them: the tests' truth."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ class Seer:
     """A model that sees, as transformers runs it."""
 
     path: Path
+    arguments: Mapping[str, Any] = field(default_factory=dict)  # of its processor, for every image
 
     @cached_property
     def model(self) -> Any:
@@ -55,6 +56,7 @@ class Seer:
             images=list(images) or None,
             add_special_tokens=False,
             return_tensors="pt",
+            **self.arguments,
         )
 
     def logits(

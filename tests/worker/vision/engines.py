@@ -7,7 +7,8 @@ from typing import Any
 
 from pando_worker.attention.torch_backend import TorchAttention
 from pando_worker.rates import Rate
-from pando_worker.runner.cuda.cuda_graph import CudaGraphRunner
+from pando_worker.runner.cuda.cuda_graph import CudaGraphRunner, Padding
+from pando_worker.runner.cuda.graph_inputs import GraphInputs
 from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.runner.threaded import ThreadedRunner
 from pando_worker.settings import WorkerSettings
@@ -50,11 +51,13 @@ def engines_with(seer: Seer, *, graphs: bool = False, **settings: Any) -> Iterat
             runner._model,
             Fixed(runner.attention),
             runner._futures,
-            CPU,
+            GraphInputs(4, CPU, None),
             sizes=[1, 2, 4],
             page_size=PAGE_SIZE,
-            padding_page=runner.capacity_tokens // PAGE_SIZE - 1,
-            window_padding_page=loaded.window_pages - 1 if loaded.window else None,
+            padding=Padding(
+                runner.capacity_tokens // PAGE_SIZE - 1,
+                loaded.window_pages - 1 if loaded.window else None,
+            ),
             capture=repeat,
         )
     threaded = ThreadedRunner(runner)

@@ -103,14 +103,18 @@ def save_llava(path: Path) -> Path:
     return _save(path, LlavaForConditionalGeneration(config), processor)
 
 
-def save_gemma3(path: Path) -> Path:
+def save_gemma3(path: Path, **images: Any) -> Path:
     """Gemma 3, with 16 tokens an image, which see each other: in some layers through a window that
     is shorter. New lines beside an image become one token with those of the text, as in Gemma's
-    vocabulary."""
+    vocabulary.
+
+    Args:
+        images: fields of its image processor
+    """
     marks = {"boi_token": "<boi>", "image_token": "<soft>", "eoi_token": "<eoi>"}
     tokenizer = _tokenizer(*marks.values(), words=["\n\n", "\n\n\n", "\n\n\n\n"], marks=marks)
     processor = Gemma3Processor(
-        Gemma3ImageProcessorPil(size={"height": 56, "width": 56}, do_pan_and_scan=False),
+        Gemma3ImageProcessorPil(size={"height": 56, "width": 56}, **images),
         tokenizer,
         image_seq_length=16,
         chat_template=CHAT_TEMPLATE.replace(IMAGE, "<boi>"),

@@ -1,13 +1,17 @@
 """Prompts with images as the HTTP process sends them to the scheduler."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from PIL import Image
 
 from pando_worker.messages import Generate, PromptImage, SamplingParams
-from pando_worker.server.images import sent
+from pando_worker.server.images import ChatPrompt, Sight, parts_of, sent
+from pando_worker.server.protocol.chat import ChatMessage, messages_of
+from pando_worker.server.text.tokenizer import Tokenizer
+from pando_worker.vision.processed import Place, Processed
+from pando_worker.vision.processing import ImageProcessor
 from tests.worker.scheduler.world import World
 from tests.worker.vision.checkpoints import IMAGE, Seer
 from tests.worker.vision.photographs import photograph
@@ -22,6 +26,7 @@ class Asked:
     seer: Seer
     text: str
     names: tuple[str, ...] = ()
+    small: bool = field(default=False, kw_only=True)  # with little `detail`
 
     @cached_property
     def pictures(self) -> list[Image.Image]:
@@ -31,18 +36,18 @@ class Asked:
     def images(self) -> tuple[PromptImage, ...]:
         found, start = [], 0
         for picture in self.pictures:
-            one = self.seer.ours.process(picture)
-            start = self.ids.index(self.seer.image_token, start)
-            found.append(
-                PromptImage(
-                    digest=one.digest,
-                    start=start,
-                    length=one.length,
-                    arrays={name: sent(array) for name, array in one.arrays.items()},
-                    grid=one.grid,
+            for one in self.seer.ours.process(picture, small=self.small):
+                start = self.ids.index(self.seer.image_token, start)
+                found.append(
+                    PromptImage(
+                        digest=one.digest,
+                        start=start,
+                        length=one.length,
+                        arrays={name: sent(array) for name, array in one.arrays.items()},
+                        grid=one.grid,
+                    )
                 )
-            )
-            start += one.length
+                start += one.length
         return tuple(found)
 
     @cached_property
@@ -71,6 +76,35 @@ class Asked:
         }
         world.tokens[rid] = []
         world.collect(world.scheduler.receive(Generate(**(values | changes))))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class PhotographReader:
+    """An `ImageReader` whose URLs are photographs' names."""
+
+    processor: ImageProcessor
+    video_place: None = None
+
+    @property
+    def place(self) -> Place:
+        return self.processor.place
+
+    async def read(self, url: str, *, small: bool = False) -> list[Processed]:
+        return self.processor.process(photograph(url), small=small)
+
+
+async def chat_prompt(seer: Seer, messages: Sequence[ChatMessage]) -> ChatPrompt:
+    """What the HTTP process makes of a conversation whose images' URLs are photographs' names."""
+    sight = Sight(PhotographReader(seer.ours), most=5, model="")  # type: ignore[arg-type]
+    tokenizer = Tokenizer(seer.path)
+    try:
+        seen = await sight.read(parts_of(messages), "messages")
+        prompt = await tokenizer.encode_chat(
+            messages_of(messages, as_parts=True), edit=seen.surrounded
+        )
+        return seen.filled(prompt.token_ids)
+    finally:
+        tokenizer.close()
 
 
 def text_with(*parts: str) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import anthropic
 import openai
 import pytest
 
@@ -167,6 +168,88 @@ async def test_tokenize_counts_a_pictures_tokens(worker: WorkerProcess, llava: S
     assert found["tokens"].count(llava.processor.image_token_id) == 16
 
 
+async def test_anthropics_messages_see_the_picture(worker: WorkerProcess, llava: Seer) -> None:
+    prompt, images = "USER: <image>\nthe brown fox? ASSISTANT:", [photograph("chelsea.png")]
+    data = base64.b64encode(path("chelsea.png").read_bytes()).decode()
+    source: Any = {"type": "base64", "media_type": "image/png", "data": data}
+    image: Any = {"type": "image", "source": source}
+    messages: Any = asking(image, WORDS)
+    asked: Any = {"model": "llava", "messages": messages}
+    options: Any = {**asked, "max_tokens": COUNT, "extra_body": {"temperature": 0}}
+    async with anthropic.AsyncAnthropic(base_url=worker.url, api_key="none") as client:
+        counted = await client.messages.count_tokens(**asked)
+        done = await client.messages.create(**options)
+        async with client.messages.stream(**options) as stream:
+            streamed = await stream.get_final_text()
+    assert counted.input_tokens == len(llava.logits(prompt, images))
+    [block] = done.content
+    assert block.type == "text"
+    assert block.text == streamed
+    assert block.text == llava.processor.tokenizer.decode(llava.greedy(prompt, images, COUNT))
+
+
+async def test_responses_see_the_picture_and_the_next_finds_it_in_the_cache(
+    client: openai.AsyncOpenAI, llava: Seer
+) -> None:
+    url = data_url(path("astronaut.png").read_bytes())
+    parts: list[Any] = [
+        {"type": "input_image", "image_url": url, "detail": "auto"},
+        {"type": "input_text", "text": "the lazy dog?"},
+    ]
+    options: Any = {"model": "llava", "max_output_tokens": COUNT, "temperature": 0}
+    first = await client.responses.create(input=[{"role": "user", "content": parts}], **options)
+    prompt = "USER: <image>\nthe lazy dog? ASSISTANT:"
+    expected = llava.greedy(prompt, [photograph("astronaut.png")], COUNT)
+    assert first.output_text == llava.processor.tokenizer.decode(expected)
+    second = await client.responses.create(
+        input="and the fox?", previous_response_id=first.id, **options
+    )
+    assert second.usage is not None
+    assert second.usage.input_tokens_details.cached_tokens >= 16
+
+
+async def test_the_native_api_has_images_for_the_image_tokens_of_its_prompt(
+    worker: WorkerProcess, llava: Seer
+) -> None:
+    """As text, and as token ids."""
+    text = "over <image> and <image> lazy"
+    names = ("chelsea.png", "rocket.jpg")
+    expected = llava.greedy(text, [photograph(name) for name in names], COUNT)
+    tokenizer = llava.processor.tokenizer
+    async with aiohttp.ClientSession(worker.url) as http:
+        for prompt in ({"text": text}, {"input_ids": tokenizer(text)["input_ids"]}):
+            body = {
+                **prompt,
+                "image_data": [data_url(path(name).read_bytes()) for name in names],
+                "sampling_params": {"max_new_tokens": COUNT, "temperature": 0},
+            }
+            async with http.post("/generate", json=body) as answer:
+                found = await answer.json()
+            assert found["output_ids"] == expected, found
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "message"),
+    [
+        ({"text": "a"}, "image_data", "has 0 places for images, but there are 1 in image_data"),
+        ({"text": "<image><image>"}, "image_data", "has 2 places for images, but there are 1"),
+        ({"text": ["<image>", "a"]}, "image_data", "for one prompt, but text has several"),
+        ({"text": "<image>", "image_data": ["data:", 5]}, "image_data[1]", "string"),
+        ({"text": "<image>", "image_data": "/etc/passwd"}, "image_data[0]", "must be a data:"),
+        ({"text": "<image>", "image_data": ["data:"] * 4}, "image_data", "4 images in image_data"),
+    ],
+)
+async def test_other_images_in_the_native_api_are_refused(
+    worker: WorkerProcess, fields: dict[str, Any], param: str, message: str
+) -> None:
+    body = {"image_data": data_url(path("brick.png").read_bytes()), **fields}
+    async with aiohttp.ClientSession(worker.url) as http, http.post("/generate", json=body) as got:
+        assert got.status == 400
+        error = (await got.json())["error"]
+    assert message in error["message"]
+    assert error["param"].startswith(param)
+
+
 def large() -> dict[str, Any]:
     image = photograph("coffee.png").resize((700, 600))
     buffer = io.BytesIO()
@@ -189,11 +272,15 @@ def large() -> dict[str, Any]:
             "messages[0].content[0].image_url",
             "is on 'localhost', from which this worker does not fetch",
         ),
-        ([picture("brick.png")] * 4, "messages", "messages have 4 images; this worker accepts 3"),
+        (
+            [picture("brick.png")] * 4,
+            "messages",
+            "there are 4 images in messages; this worker accepts 3",
+        ),
         (
             [picture("brick.png"), {"type": "text", "text": "<image>"}],
             "messages",
-            "the prompt has 2 places for images, but messages have 1",
+            "the prompt has 2 places for images, but there are 1 in messages",
         ),
         ([{"type": "image_url"}], "messages[0].content", "'image_url' without image_url.url"),
         (

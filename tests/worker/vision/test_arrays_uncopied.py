@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from pando_worker.messages import Abort, Command, Generate, PromptImage, SamplingParams
+from pando_worker.reading.array_file import ArrayFile, store
 from pando_worker.scheduler.images import read_images
 from pando_worker.server.images import prompt_image
-from pando_worker.vision.array_file import ArrayFile, store
 from pando_worker.vision.processed import Processed
 from pando_worker.wire import CommandReceiver, CommandSender
 from tests.waiting import until
@@ -135,5 +135,5 @@ def test_nobody_waits_until_memory_is_unmapped() -> None:
 def mapped() -> list[int]:
     """Sizes of images' files that this process has mapped."""
     lines = Path("/proc/self/maps").read_text().splitlines()
-    ranges = [line.split()[0].split("-") for line in lines if "pando-image" in line]
+    ranges = [line.split()[0].split("-") for line in lines if "pando-arrays" in line]
     return [int(end, 16) - int(start, 16) for start, end in ranges]

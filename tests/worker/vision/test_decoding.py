@@ -53,6 +53,14 @@ def test_size_is_refused_by_the_header_alone() -> None:
         decode(bomb, 50_000_000)
 
 
+@pytest.mark.parametrize("size", [(1, 201), (4020, 20)])
+def test_a_line_is_refused(size: tuple[int, int]) -> None:
+    """LLaVA 1.5's processor would make 3 GB of 1 x 4000 pixels."""
+    with pytest.raises(ImageError, match=f"has {size[0]} x {size[1]} pixels: its longer side"):
+        decode(encoded(Image.new("RGB", size), "PNG"), PLENTY)
+    decode(encoded(Image.new("RGB", (1, 200)), "PNG"), PLENTY)
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [

@@ -3,6 +3,7 @@
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -81,6 +82,10 @@ def answer(handler: BaseHTTPRequestHandler, silent: threading.Event) -> None:
         handler.wfile.write(b"x")
         handler.wfile.flush()
         silent.wait()
+    elif path == "/trickle":
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\nx: ")
+        while not silent.wait(0.02):
+            handler.wfile.write(b"x")
     elif path == "/missing":
         send(handler, 404, b"", {})
     else:
@@ -181,6 +186,11 @@ def test_other_urls_are_refused(site: Site, url: str, message: str) -> None:
         "::ffff:10.0.0.1",
         "64:ff9b::a00:1",  # NAT64 of 10.0.0.1
         "2002:a00:1::",  # 6to4 of 10.0.0.1
+        "64:ff9b:1::a00:1",  # NAT64 within a network (RFC 8215)
+        "::a00:1",  # IPv4-compatible
+        "::ffff:0:a00:1",  # translated (RFC 2765)
+        "fec0::1",  # of a site
+        "192.0.0.8",
     ],
 )
 def test_no_connection_goes_to_an_address_inside(site: Site, address: str) -> None:
@@ -193,7 +203,10 @@ def test_no_connection_goes_to_an_address_inside(site: Site, address: str) -> No
     assert site.dialled == []
 
 
-@pytest.mark.parametrize("address", [PUBLIC, "2606:2800:220:1:248:1893:25c8:1946"])
+@pytest.mark.parametrize(
+    "address",
+    [PUBLIC, "2606:2800:220:1:248:1893:25c8:1946", "::ffff:93.184.216.34", "64:ff9b::5db8:d822"],
+)
 def test_public_addresses_are(address: str) -> None:
     assert is_public(address)
 
@@ -220,6 +233,14 @@ def test_redirects_end(site: Site) -> None:
 def test_a_host_that_stands_still_is_given_up(site: Site) -> None:
     with pytest.raises(ImageError, match=r"did not arrive within 0\.3 s"):
         site.fetch("http://pictures.example/slow", timeout_s=0.3)
+
+
+def test_a_host_whose_header_does_not_end_is_given_up(site: Site) -> None:
+    """Though it sends a byte of it again and again."""
+    started = time.monotonic()
+    with pytest.raises(ImageError, match=r"did not arrive within 0\.5 s"):
+        site.fetch("http://pictures.example/trickle", timeout_s=0.5)
+    assert time.monotonic() - started < 5
 
 
 def test_a_name_without_an_address_is_refused(site: Site) -> None:

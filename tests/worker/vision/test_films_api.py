@@ -106,11 +106,15 @@ async def test_answers_and_counts_are_those_of_transformers(
             0,
             "must be data:video/mp4;base64,",
         ),
-        ([part(film())] * 3, None, "messages have 3 images and videos; this worker accepts 2"),
+        (
+            [part(film())] * 3,
+            None,
+            "there are 3 images and videos in messages; this worker accepts 2",
+        ),
         (
             [part(film()), {"type": "text", "text": "<|video_pad|>"}],
             None,
-            "the prompt has 2 places for images and videos, but messages have 1",
+            "the prompt has 2 places for images and videos, but there are 1 in messages",
         ),
     ],
     ids=["image", "damaged", "seconds", "frames", "bytes", "far", "http", "many", "token"],

@@ -9,9 +9,10 @@ import pytest
 from PIL import Image
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
+from pando_worker.vision.detail import LOW
 from pando_worker.vision.errors import ImageError
 from pando_worker.vision.patches import PatchProcessor
-from pando_worker.vision.processing import LOW, ImageProcessor
+from pando_worker.vision.processing import ImageProcessor
 from pando_worker.vision.processors import make_processor
 from tests.worker.vision.photographs import photograph
 from tests.worker.vision.qwen import save_processor
@@ -35,7 +36,7 @@ def processor(tmp_path_factory: pytest.TempPathFactory) -> ImageProcessor:
 def test_patches_are_those_of_transformers(
     processor: ImageProcessor, name: str, small: bool
 ) -> None:
-    found = processor.process(photograph(name), small=small)
+    (found,) = processor.process(photograph(name), small=small)
     theirs = Qwen2VLImageProcessorPil(
         size={"shortest_edge": 3136, "longest_edge": LOW if small else MOST}
     )
@@ -53,7 +54,7 @@ def test_patches_are_those_of_transformers(
 
 def test_images_of_one_colour_and_as_many_patches_differ(processor: ImageProcessor) -> None:
     """Their patches are equal, but not where their tokens are."""
-    wide, high = (processor.process(Image.new("RGB", size)) for size in ((224, 56), (56, 224)))
+    wide, high = (processor.process(Image.new("RGB", size))[0] for size in ((224, 56), (56, 224)))
     np.testing.assert_array_equal(wide.arrays["pixel_values"], high.arrays["pixel_values"])
     assert wide.digest != high.digest
     assert (wide.grid, high.grid) == ((1, 2, 8), (1, 8, 2))
@@ -109,7 +110,7 @@ def test_files_are_read_as_published(
     images = found.image_processor
     size = images.size
     assert (size["shortest_edge"], size["longest_edge"], images.patch_size) == bounds
-    image = ImageProcessor(found, found.image_token_id).process(Image.new("RGB", (10, 10)))
+    (image,) = ImageProcessor(found, found.image_token_id).process(Image.new("RGB", (10, 10)))
     assert image.grid is not None
     least, patch = bounds[0], bounds[2]
     assert image.length * (2 * patch) ** 2 >= least

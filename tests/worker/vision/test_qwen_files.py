@@ -120,7 +120,7 @@ def test_features_for_deeper_layers_are_kept_and_counted(tmp_path: Path) -> None
     """Two of them beside each embedding."""
     seer = QwenSeer(save_qwen(tmp_path, "qwen3-vl"))
     tower = VisionTower(read_config(tmp_path), torch.float32, CPU)
-    image = seer.ours.process(photograph("chelsea.png"))
+    (image,) = seer.ours.process(photograph("chelsea.png"))
     (found,) = tower.encode([PixelValues(image.digest, image.length, image.arrays)])
     assert found.nbytes == image.length * tower.embedding_bytes
     assert tower.embedding_bytes == 3 * 64 * 4

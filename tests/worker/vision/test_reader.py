@@ -13,14 +13,16 @@ import pytest
 
 from pando_fleet.images.rule import ImageRule
 from pando_worker.models.config import read_config
-from pando_worker.vision import reader as reading
-from pando_worker.vision.array_file import ArrayFile, StoredImage
+from pando_worker.reading import pool as reading
+from pando_worker.reading.array_file import ArrayFile, StoredRead
 from pando_worker.vision.errors import ImageError, ImagesUnavailableError
+from pando_worker.vision.processed import Processed
 from pando_worker.vision.reader import ImageLimits, ImageReader, Videos
 from tests.waiting import read_each, until_async
 from tests.worker.vision.asked_films import LIMITS as VIDEO_LIMITS
 from tests.worker.vision.checkpoints import Seer
 from tests.worker.vision.films import film
+from tests.worker.vision.odd_files import odd_exif, warned_by
 from tests.worker.vision.photographs import data_url, encoded, path, photograph
 from tests.worker.vision.qwen import save_qwen
 
@@ -38,7 +40,7 @@ def reader(llava: Seer) -> Iterator[ImageReader]:
 async def test_pixels_and_tokens_are_those_of_the_models_processor(
     reader: ImageReader, llava: Seer, name: str
 ) -> None:
-    found = await reader.read(data_url(path(name).read_bytes()))
+    (found,) = await reader.read(data_url(path(name).read_bytes()))
     expected = llava.processor(images=[photograph(name)], text=["<image>"], return_tensors="np")
     np.testing.assert_array_equal(found.arrays["pixel_values"], expected["pixel_values"])
     assert found.token_ids == expected["input_ids"][0].tolist()
@@ -53,9 +55,9 @@ async def test_digest_is_of_what_is_seen(reader: ImageReader) -> None:
         data_url(png, "image/webp"),
         data_url(encoded(cat, "WEBP", lossless=True)),
     ]
-    digests = {(await reader.read(url)).digest for url in same}
+    digests = {(await reader.read(url))[0].digest for url in same}
     assert len(digests) == 1
-    other = await reader.read(data_url(encoded(photograph("coffee.png"), "PNG")))
+    (other,) = await reader.read(data_url(encoded(photograph("coffee.png"), "PNG")))
     assert other.digest not in digests
     assert len(other.digest) == 16
 
@@ -74,6 +76,13 @@ async def test_digest_is_of_what_is_seen(reader: ImageReader) -> None:
 async def test_what_is_refused_says_why(reader: ImageReader, url: str, message: str) -> None:
     with pytest.raises(ImageError, match=message):
         await reader.read(url)
+
+
+async def test_odd_files_write_nothing_to_the_log(reader: ImageReader) -> None:
+    """Pillow would warn of each odd tag: 60,000 lines for a file of 720 KB."""
+    await reader.read(data_url(odd_exif(100)))
+    assert await reader.pool.run(warned_by, "PIL.TiffImagePlugin") == 0
+    assert await reader.pool.run(warned_by, "elsewhere") == 1
 
 
 @pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="only Linux has this policy")
@@ -96,7 +105,7 @@ async def test_no_more_are_read_at_once_than_fit(
     reads = [asyncio.ensure_future(reader.read(url)) for _ in range(3)]
     done = await asyncio.gather(*reads, return_exceptions=True)
     assert [isinstance(one, ImagesUnavailableError) for one in done] == [False, False, True]
-    assert (await reader.read(url)).length == 16  # what ended made room
+    assert (await reader.read(url))[0].length == 16  # what ended made room
 
 
 async def test_a_cancelled_read_makes_room(
@@ -110,13 +119,13 @@ async def test_a_cancelled_read_makes_room(
         read.cancel()
     done = await asyncio.gather(*reads, return_exceptions=True)
     assert [isinstance(one, asyncio.CancelledError) for one in done] == [False, True, True, True]
-    assert (await reader.read(url)).length == 16
+    assert (await reader.read(url))[0].length == 16
 
 
 async def test_a_process_that_ends_is_replaced(reader: ImageReader) -> None:
     with pytest.raises(ImagesUnavailableError, match="ended"):
-        await reader._in_pool(os._exit, 1)
-    assert (await reader.read(data_url(path("chelsea.png").read_bytes()))).length == 16
+        await reader.pool.run(os._exit, 1)
+    assert (await reader.read(data_url(path("chelsea.png").read_bytes())))[0].length == 16
 
 
 async def test_a_cancelled_video_leaves_its_process(tmp_path: Path) -> None:
@@ -137,8 +146,8 @@ async def test_a_cancelled_video_leaves_its_process(tmp_path: Path) -> None:
         cancelled.cancel()
         with pytest.raises(asyncio.CancelledError):
             await cancelled
-        assert 2 in list(reader._cancelled)  # the second read, as its process finds it
-        reader._cancelled[3] = 3
+        assert 2 in list(reader.pool.cancelled)  # the second read, as its process finds it
+        reader.pool.cancelled[3] = 3
         with pytest.raises(ImageError, match="was cancelled"):
             await reader.read_video(url)
         assert len(await reader.read_video(url)) == 3
@@ -146,7 +155,7 @@ async def test_a_cancelled_video_leaves_its_process(tmp_path: Path) -> None:
         reader.close()
 
 
-def _late(path: Path, folder: Path) -> list[StoredImage]:
+def _late(path: Path, folder: Path) -> list[StoredRead[Processed]]:
     """Says in `folder` which file it has, when it begins and, once it may go on, at its end."""
     (folder / "begun").write_text(str(path.stat().st_ino))
     while not (folder / "go").exists():
@@ -159,14 +168,14 @@ async def test_the_file_of_a_cancelled_read_stays_until_its_process_is_done(
     reader: ImageReader, tmp_path: Path
 ) -> None:
     """Its path would be that of another file, to which the process would write."""
-    read = asyncio.ensure_future(reader._in_file(_late, tmp_path))
+    read = asyncio.ensure_future(reader.pool.read(_late, tmp_path))
     begun = tmp_path / "begun"
     await until_async(lambda: begun.exists() and begun.read_text(), "it has begun")
     read.cancel()
     await asyncio.gather(read, return_exceptions=True)
     others = [ArrayFile() for _ in range(8)]
     (tmp_path / "go").touch()
-    assert (await reader.read(data_url(path("chelsea.png").read_bytes()))).length == 16
+    assert (await reader.read(data_url(path("chelsea.png").read_bytes())))[0].length == 16
     assert (tmp_path / "end").read_text() == begun.read_text()
     for other in others:
         other.close()
@@ -179,4 +188,4 @@ def _array_files() -> list[str]:
     for each in Path("/proc/self/fd").iterdir():
         with suppress(FileNotFoundError):  # closed meanwhile
             found.append(str(each.readlink()))
-    return [name for name in found if "pando-image" in name]
+    return [name for name in found if "pando-arrays" in name]

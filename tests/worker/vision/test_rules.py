@@ -40,8 +40,9 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 
 from pando_fleet.images.rule import ImageRule
 from pando_fleet.images.size import Size
+from pando_worker.vision.detail import LOW
 from pando_worker.vision.patches import PatchProcessor
-from pando_worker.vision.processing import LOW, ImageProcessor
+from pando_worker.vision.processing import ImageProcessor
 from pando_worker.vision.rows import RowProcessor
 from pando_worker.vision.rules import rule_of
 from tests.worker.server.text.tokenizers_for_tests import byte_level
@@ -78,7 +79,8 @@ def bare(kind: type[Any], images: Any, **fields: Any) -> Any:
     made.image_processor = images
     for name, value in fields.items():
         setattr(made, name, value)
-    made._merge_kwargs = lambda **given: {"images_kwargs": {}, "videos_kwargs": {}}
+    own = getattr(kind, "images_kwargs", {})
+    made._merge_kwargs = lambda **given: {"images_kwargs": own, "videos_kwargs": {}}
     return made
 
 
@@ -114,9 +116,10 @@ PROCESSORS = {
         ),
         image_seq_length=256,
     ),
-    "InternVL 3 without tiles": bare(
+    # So are its files, and yet transformers cuts images.
+    "InternVL 3, whose files turn tiles off": bare(
         InternVLProcessor,
-        GotOcr2ImageProcessorPil(size={"height": 448, "width": 448}),
+        GotOcr2ImageProcessorPil(size={"height": 448, "width": 448}, crop_to_patches=False),
         image_seq_length=256,
     ),
     "Idefics3": bare(
@@ -200,7 +203,7 @@ def test_what_the_worker_reads_has_as_many_tokens_as_its_rule_says(seer: Seer) -
     around = bool(seer.ours.place.before) + bool(seer.ours.place.after)
     for name in ("coffee.png", "rocket.jpg", "page.png"):
         image = photograph(name)
-        read = seer.ours.process(image)
+        (read,) = seer.ours.process(image)
         assert rule.tokens_of(Size(*image.size)) == pytest.approx(
             len(read.token_ids) + around, abs=1
         )
@@ -214,7 +217,7 @@ def test_what_the_worker_reads_in_patches_has_as_many_tokens_as_its_rule_says(
     rule = sent(processor.rule)
     for name in ("coffee.png", "rocket.jpg"):
         image = photograph(name)
-        assert len(processor.process(image).token_ids) == rule.tokens_of(Size(*image.size))
+        assert len(processor.process(image)[0].token_ids) == rule.tokens_of(Size(*image.size))
 
 
 def test_detail_low_has_fewer_tokens_where_the_worker_makes_images_smaller() -> None:

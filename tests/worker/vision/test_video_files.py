@@ -73,12 +73,25 @@ def test_a_file_is_turned_as_it_says() -> None:
         (b"#EXTM3U\n#EXTINF:1\nfile:///etc/passwd\n", "is not a video"),
         (film()[:40], "is a damaged video"),
         (film(frames=24)[: len(film(frames=24)) // 2], "damaged|missing|no two frames"),
+        (film().replace(b"avc1", b"xxxx"), "names no codec that is known"),
         (film(codec="mpeg2video", form="matroska"), "has the codec mpeg2video, not MP4"),
         (film(frames=1), "has no two frames"),
         (film(size=(400, 300)), "400 x 300 = 120000 pixels; this worker accepts 100000"),
         (film(frames=130, rate=2), "has 65.0 s; this worker accepts 60 s"),
     ],
-    ids=["text", "empty", "image", "list", "head", "half", "codec", "one", "pixels", "seconds"],
+    ids=[
+        "text",
+        "empty",
+        "image",
+        "list",
+        "head",
+        "half",
+        "unknown",
+        "codec",
+        "one",
+        "pixels",
+        "seconds",
+    ],
 )
 def test_what_is_refused_says_why(data: bytes, message: str) -> None:
     with pytest.raises(ImageError, match=message):

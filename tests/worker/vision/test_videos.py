@@ -13,7 +13,7 @@ import pytest
 from pando_fleet.images.film import Film, film_of
 from pando_fleet.images.film_rule import FilmRule
 from pando_fleet.images.size import Size
-from pando_worker.models.text_part import VideoForm
+from pando_worker.models.kinds.text_part import VideoForm
 from pando_worker.vision.errors import ImageError
 from pando_worker.vision.video_files import Frame, Video, reading
 from pando_worker.vision.videos import VideoProcessor, read_fields

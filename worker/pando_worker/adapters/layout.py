@@ -1,27 +1,34 @@
 """`Layout`: which matrices an adapter may have, as one rank holds them, and where they are.
 
-Device memory is a number of pages of equal size: RANK_PAGE ranks of every linear layer. An adapter
-takes as many pages as its own matrices fill, one behind the other. A matrix is stored row by row,
-and no row goes on in another page: A has a row for each rank, and so has B, which is transposed.
+Device memory is a number of pages of equal size: RANK_PAGE ranks of every linear layer outside
+experts. An adapter takes as many pages as its own matrices fill, one behind the other. A matrix is
+stored row by row, and no row goes on in another page: A has a row for each rank, and so has B,
+which is transposed. An embedding's A has a row for each token, and so has a whole table.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
 
 from pando_worker.adapters.info import RANK_PAGE
 
 Span = tuple[int, int]
 """The first index, and the one after the last."""
 
+Kind = Literal["linear", "router", "expert", "embedding", "head", "table"]
+"""What a section belongs to. A table is the whole embedding or head, which an adapter replaces."""
+
+_IN_PAGES: tuple[Kind, ...] = ("linear", "router")  # whose sizes give a page's
+
 _ALIGNED = 16  # numbers; every matrix begins with a cache line
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A linear layer of the checkpoint.
+    """A linear layer of the checkpoint, or an expert's, or a table of the vocabulary.
 
     Attributes:
-        name: in the checkpoint, without ".weight"
+        name: in the checkpoint, without ".weight"; with it for a whole table
         inputs, outputs: of the whole layer
         taken_inputs: this rank's
         taken_outputs: this rank's, in the order of its layer's outputs
@@ -34,6 +41,19 @@ class Section:
     taken_inputs: Span
     taken_outputs: tuple[Span, ...]
     first_output: int
+    kind: Kind = "linear"
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether recorded steps compute it. A step with an adapter that has more runs without."""
+        return self.kind in _IN_PAGES
+
+    @property
+    def longest_row(self) -> int:
+        """Of its matrices; an embedding's A has rows of one number for each rank."""
+        if self.kind == "table":
+            return self.depth
+        return self.width if self.kind == "embedding" else max(self.depth, self.width)
 
     @property
     def width(self) -> int:
@@ -47,10 +67,35 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpertLayer:
+    """The sections of one layer's experts, which checkpoints may also have as two parameters.
+
+    Attributes:
+        module: that has the parameters in transformers
+        gate_up: the names of each expert's sections, which have the parts of its first projection
+            in this order
+        down: of each expert
+    """
+
+    module: str
+    gate_up: tuple[tuple[str, ...], ...]
+    down: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Layout:
-    """The sections of a model; a layer's are neighbours."""
+    """The sections of a model; a layer's are neighbours.
+
+    Attributes:
+        experts: layers of experts
+        renamed: sections by the names that transformers has for them, where these differ
+        tied: whether the embedding is also the head
+    """
 
     sections: tuple[Section, ...]
+    experts: tuple[ExpertLayer, ...] = ()
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    tied: bool = False
 
     def __iter__(self) -> Iterator[Section]:
         return iter(self.sections)
@@ -58,8 +103,9 @@ class Layout:
     @property
     def page_numbers(self) -> int:
         """How many numbers a page has."""
-        of_a_rank = sum(section.depth + section.width for section in self.sections)
-        return -(-RANK_PAGE * of_a_rank // _ALIGNED) * _ALIGNED
+        of_a_rank = sum(each.depth + each.width for each in self.sections if each.is_linear)
+        longest = max(each.longest_row for each in self.sections)
+        return -(-max(RANK_PAGE * of_a_rank, longest) // _ALIGNED) * _ALIGNED
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,21 +5,26 @@ wrongly, so every field of the file that could change the computation must be kn
 """
 
 import re
+import time
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 import regex
 
+from pando_fleet.misread import misread
 from pando_worker.adapters.errors import AdapterError
+from pando_worker.adapters.files import decoded, open_regular
 
 T = TypeVar("T")
 
 FILE = "adapter_config.json"
 MOST_RANK = 256
 _MOST_BYTES = 2**20
-_MATCH_S = 0.5  # for one pattern of the file on one name; others would not end in a lifetime
+# CPU seconds for one pattern of the file on one name, and for all. Some would never end.
+_MATCH_S, _ALL_MATCHES_S = 0.5, 1.0
 
 _VARIANTS = {
     "use_dora": "DoRA",
@@ -31,8 +36,6 @@ _VARIANTS = {
     "velora_config": "VeLoRA",
     "monteclora_config": "MonteCLoRA",
     "trainable_token_indices": "trainable tokens",
-    "modules_to_save": "whole modules (modules_to_save)",
-    "target_parameters": "parameters of experts (target_parameters)",
     "layer_replication": "layer replication",
     "lora_bias": "biases of LoRA's own (lora_bias)",
     "fan_in_fan_out": "transposed weights (fan_in_fan_out)",
@@ -42,7 +45,6 @@ _WITHOUT_EFFECT = {
     "auto_mapping",
     "base_model_name_or_path",
     "corda_config",
-    "ensure_weight_tying",
     "ephemeral_gpu_offload",
     "eva_config",
     "inference_mode",
@@ -63,17 +65,25 @@ _TASKS = (None, "CAUSAL_LM", "FEATURE_EXTRACTION")
 
 
 class PeftConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields that decide which modules have which rank and scale. Names are PEFT's."""
+    """The fields that decide which modules have which rank and scale. Names are PEFT's.
+
+    Attributes:
+        match_until: CPU time of the reading thread, after which patterns are not tried any more
+    """
 
     r: int = 8
     lora_alpha: float = 8
     use_rslora: bool = False
     rank_pattern: dict[str, int] = {}
     alpha_pattern: dict[str, float] = {}
-    target_modules: list[str] | str = []
-    exclude_modules: list[str] | str = []
-    layers_to_transform: list[int] | int = []
+    target_modules: frozenset[str] | str = frozenset()
+    exclude_modules: frozenset[str] | str = frozenset()
+    target_parameters: frozenset[str] = frozenset()
+    modules_to_save: list[str] = []
+    ensure_weight_tying: bool = False
+    layers_to_transform: frozenset[int] | int = frozenset()
     layers_pattern: list[str] | str = []
+    match_until: float = 0.0
 
     def rank(self, module: str) -> int:
         """Of the module with this name in transformers."""
@@ -85,34 +95,58 @@ class PeftConfig(msgspec.Struct, frozen=True, kw_only=True):
         return float(alpha / (rank**0.5 if self.use_rslora else rank))
 
     def targets(self, module: str) -> bool:
-        """Whether a linear layer other than the head is to have an adapter."""
+        """Whether a module gets an adapter; "all-linear" does not mean the head."""
         if isinstance(self.exclude_modules, str):
-            if self.exclude_modules and _matches(self.exclude_modules, module):
+            if self.exclude_modules and self._matches(self.exclude_modules, module):
                 return False
         elif _named(module, self.exclude_modules):
             return False
         if isinstance(self.target_modules, str):
-            is_all = self.target_modules.lower() == "all-linear"
-            return is_all or _matches(self.target_modules, module)
+            return self.targets_all_linear or self._matches(self.target_modules, module)
         return _named(module, self.target_modules) and self._in_a_layer(module)
+
+    @property
+    def targets_all_linear(self) -> bool:
+        return isinstance(self.target_modules, str) and self.target_modules.lower() == "all-linear"
+
+    def targets_parameter(self, parameter: str) -> bool:
+        """Whether a parameter, with its module's name in front, gets an adapter."""
+        return _named(parameter, self.target_parameters)
+
+    def saves(self, module: str) -> bool:
+        """Whether the adapter replaces the whole module."""
+        return any(module.endswith(name) for name in self.modules_to_save)
 
     def _in_a_layer(self, module: str) -> bool:
         """Whether the module is in one of `layers_to_transform`."""
         layers = self.layers_to_transform
-        layers = [layers] if isinstance(layers, int) else layers
+        layers = frozenset([layers]) if isinstance(layers, int) else layers
         if not layers:
             return True
         patterns = self.layers_pattern
         patterns = [patterns] if isinstance(patterns, str) else patterns
         for pattern in patterns or [r"[^.]*"]:
-            if found := _search(rf"(?:^|.*?\.){pattern}\.(?P<layer>\d+)\.", module):
+            if found := self._search(rf"(?:^|.*?\.){pattern}\.(?P<layer>\d+)\.", module):
                 return int(found["layer"]) in layers
         return False
 
-    @staticmethod
-    def _by_pattern(patterns: Mapping[str, T], module: str, default: T) -> T:
+    def _matches(self, pattern: str, module: str) -> bool:
+        return self._search(rf"(?:{pattern})\Z", module) is not None
+
+    def _search(self, pattern: str, module: str) -> regex.Match[str] | None:
+        """`re.match` with a time limit, since the pattern comes from a file."""
+        if time.thread_time() > self.match_until:
+            raise AdapterError(f"the patterns of {FILE} take too long to match")
+        try:
+            return _compiled(pattern).match(module, timeout=_MATCH_S, concurrent=True)
+        except TimeoutError as error:
+            raise AdapterError(f"the pattern {pattern!r} takes too long to match") from error
+        except (regex.error, re.error, RecursionError, MemoryError) as error:
+            raise AdapterError(f"{pattern!r} is no regular expression: {error}") from error
+
+    def _by_pattern(self, patterns: Mapping[str, T], module: str, default: T) -> T:
         for pattern, value in patterns.items():
-            if _search(rf"(.*\.)?({pattern})$", module):
+            if self._search(rf"(.*\.)?({pattern})$", module):
                 return value
         return default
 
@@ -124,15 +158,17 @@ def read_peft_config(directory: Path) -> PeftConfig:
     """
     path = directory / FILE
     try:
-        with path.open("rb") as file:
-            data = file.read(_MOST_BYTES + 1)
-        if len(data) > _MOST_BYTES:
-            raise AdapterError(f"{path} is larger than {_MOST_BYTES} bytes")
-        given = msgspec.json.decode(data, type=dict[str, Any])
+        file, size = open_regular(path)
     except FileNotFoundError as error:
         raise AdapterError(f"{directory} has no {FILE}: it is no adapter in PEFT's form") from error
-    except (OSError, msgspec.DecodeError) as error:
-        raise AdapterError(f"cannot read {path}: {error}") from error
+    with file:
+        if size > _MOST_BYTES:
+            raise AdapterError(f"{path} is larger than {_MOST_BYTES} bytes")
+        try:
+            data = file.read(_MOST_BYTES)
+        except OSError as error:
+            raise AdapterError(f"cannot read {path}: {error}") from error
+    given = decoded(path, data, dict[str, Any])
     # PEFT writes null, {} and false where a feature is not used.
     used = {
         name: value
@@ -152,14 +188,16 @@ def read_peft_config(directory: Path) -> PeftConfig:
         raise AdapterError(f"{path} trains biases (bias: {bias!r}); only 'none' is supported")
     if (task := given.get("task_type")) not in _TASKS:
         raise AdapterError(f"{path} is for the task {task}; only CAUSAL_LM is supported")
-    ours = {field.name for field in msgspec.structs.fields(PeftConfig)}
+    ours = {field.name for field in msgspec.structs.fields(PeftConfig)} - {"match_until"}
     harmless = _WITHOUT_EFFECT | {"peft_type", "bias", "init_lora_weights"}
     if unknown := sorted(used.keys() - ours - harmless):
         raise AdapterError(f"{path} uses {', '.join(unknown)}, which this worker does not know")
     try:
-        config = msgspec.convert({k: v for k, v in used.items() if k in ours}, PeftConfig)
+        fields = {k: v for k, v in used.items() if k in ours}
+        fields["match_until"] = time.thread_time() + _ALL_MATCHES_S
+        config = msgspec.convert(fields, PeftConfig)
     except msgspec.ValidationError as error:
-        raise AdapterError(f"{path}: {error}") from error
+        raise AdapterError(f"cannot read {path}: {misread(error).about('it')}") from error
     for rank in (config.r, *config.rank_pattern.values()):
         if not 0 < rank <= MOST_RANK:
             raise AdapterError(f"{path} has rank {rank}; it must be from 1 to {MOST_RANK}")
@@ -174,19 +212,15 @@ def _refuse_other_bases(path: Path, init: Any) -> None:
         )
 
 
-def _named(module: str, names: list[str]) -> bool:
-    return any(module == name or module.endswith(f".{name}") for name in names)
+@lru_cache(4096)  # some files have a pattern for each module
+def _compiled(pattern: str) -> regex.Pattern[str]:
+    return regex.compile(pattern)
 
 
-def _matches(pattern: str, module: str) -> bool:
-    return _search(rf"(?:{pattern})\Z", module) is not None
-
-
-def _search(pattern: str, module: str) -> regex.Match[str] | None:
-    """`re.match` with a time limit, since the pattern comes from a file."""
-    try:
-        return regex.match(pattern, module, timeout=_MATCH_S, concurrent=True)
-    except TimeoutError as error:
-        raise AdapterError(f"the pattern {pattern!r} takes too long to match") from error
-    except (regex.error, re.error) as error:
-        raise AdapterError(f"{pattern!r} is no regular expression: {error}") from error
+def _named(module: str, names: frozenset[str]) -> bool:
+    """Whether a name, or its end after a dot, is among these."""
+    while module not in names:
+        _, dot, module = module.partition(".")
+        if not dot:
+            return False
+    return True

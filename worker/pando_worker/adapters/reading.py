@@ -4,159 +4,225 @@ Nothing of a file is trusted: its size is bounded before it is read, its pickles
 every name, shape, type and number is checked before the adapter may run.
 """
 
-import hashlib
-import struct
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
+from pando_worker.adapters.adapter import Adapter, Pair, identity
 from pando_worker.adapters.errors import AdapterError
-from pando_worker.adapters.layout import Layout, Section
+from pando_worker.adapters.file_modules import (
+    EMBEDDING_A,
+    EMBEDDING_B,
+    WHOLE,
+    A,
+    B,
+    FileModule,
+    FileModules,
+    by_module,
+)
+from pando_worker.adapters.fused_experts import take_fused
+from pando_worker.adapters.layout import Kind, Layout, Section
 from pando_worker.adapters.peft_config import MOST_RANK, PeftConfig, read_peft_config
-from pando_worker.adapters.tensor_file import Matrix, TensorFile, read_tensors
+from pando_worker.adapters.tensor_file import Matrix, Rest, read_tensors
 
-_PREFIX = "base_model.model."
-_KINDS = (".lora_A.weight", ".lora_B.weight")
+_MOST_SCALE = float(np.finfo(np.float32).max)
+
+
+class Base(Protocol):
+    """What is known of the base model."""
+
+    layout: Layout
+
+    def named(self, module: str) -> str | None:
+        """The name of a module in `layout`; None if it belongs to a part that is not served."""
+        ...
+
+    def has_table(self, name: str, table: Matrix) -> bool:
+        """Whether the base's own embedding or head has these numbers. The name is a section's."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
-    """The two matrices of a module: it adds scale * B(A(x))."""
+class _FilesBesideModel:
+    """An adapter's files beside the model's sections."""
 
-    a: Matrix  # [rank, inputs]
-    b: Matrix  # [outputs, rank]
-    scale: float
+    path: Path
+    config: PeftConfig
+    sections: Mapping[str, Section]
+    most_rank: int
 
-    @property
-    def rank(self) -> int:
-        return int(self.a.shape[0])
+    def pair(self, section: Section, module: FileModule) -> Pair:
+        is_embedding = section.kind == "embedding"
+        kinds = (EMBEDDING_A, EMBEDDING_B) if is_embedding else (A, B)
+        if wrong := module.tensors.keys() - {*kinds}:
+            raise AdapterError(f"{self.path} has {module.path}{min(wrong)}, which does not fit")
+        a, b = (module.tensors.get(kind) for kind in kinds)
+        if a is None or b is None:
+            missing = kinds[0] if a is None else kinds[1]
+            raise AdapterError(f"{self.path} has no {module.path}{missing}, only the other matrix")
+        name = self._as_target(section, module.path)
+        rank = self.config.rank(name)
+        self._check_rank(rank, module.path)
+        for matrix, wanted, kind in (
+            (a, (rank, section.inputs), kinds[0]),
+            (b, (section.outputs, rank), kinds[1]),
+        ):
+            if matrix.shape != wanted:
+                raise AdapterError(
+                    f"{self.path}: {module.path}{kind} is {list(matrix.shape)}; with rank {rank}"
+                    f" and this model it must be {list(wanted)}"
+                )
+        return self.checked(Pair(a, b, self.config.scale(name, rank)), module.path)
 
+    def checked(self, pair: Pair, name: str) -> Pair:
+        self._check_rank(pair.rank, name)
+        if not abs(pair.scale) <= _MOST_SCALE:
+            raise AdapterError(f"{self.path} has the scale {pair.scale} at {name}")
+        return pair
 
-@dataclass(frozen=True, slots=True)
-class Adapter:
-    """
-    Attributes:
-        pairs: by the names that `Section` has
-    """
+    def _check_rank(self, rank: int, name: str) -> None:
+        limit = min(self.most_rank, MOST_RANK)
+        if rank > limit:
+            raise AdapterError(
+                f"{self.path} has rank {rank} at {name}; max_lora_rank allows {limit}"
+            )
 
-    identity: bytes
-    pairs: dict[str, Pair]
-    rank: int  # the largest
+    def _as_target(self, section: Section, path: str) -> str:
+        """The name under which the configuration has a module, or its weight.
 
-    @property
-    def num_bytes(self) -> int:
-        return sum(pair.a.nbytes + pair.b.nbytes for pair in self.pairs.values())
+        Raises:
+            AdapterError: it does not name it.
+        """
+        config = self.config
+        in_vocabulary = section.kind in ("embedding", "head")
+        if not (in_vocabulary and config.targets_all_linear) and config.targets(path):
+            return path
+        if config.targets_parameter(f"{path}.weight"):
+            return f"{path}.weight"
+        if in_vocabulary and config.ensure_weight_tying:
+            return path  # PEFT gives the other of two tied ones an adapter as well
+        raise AdapterError(
+            f"{self.path} has tensors for {path}, which its target_modules do not name"
+        )
 
+    def table(self, section: Section, path: str, table: Matrix) -> Matrix:
+        if table.shape != (wanted := (section.outputs, section.inputs)):
+            raise AdapterError(
+                f"{self.path}: {path}.weight is {list(table.shape)}; with this model it must be"
+                f" {list(wanted)}"
+            )
+        return table
 
-@dataclass(slots=True)
-class _ModuleTensors:
-    """The tensors of a module, by what stands behind its name in the file."""
+    def refuse_half_of_tied(self, tables: Mapping[str, Matrix]) -> None:
+        """PEFT would put a table that `modules_to_save` does not name in the place of both.
 
-    path: str  # in the file, without PEFT's prefix
-    tensors: dict[str, Matrix] = field(default_factory=dict)
+        Raises:
+            AdapterError: only one of them has it.
+        """
+        for name in tables:
+            module = name.removesuffix(WHOLE)
+            if len(tables) == 1 and not self._replaces(module):
+                raise AdapterError(
+                    f"{self.path} has other numbers than the base for {module}, to which another"
+                    " table is tied, and not for that one: name it in modules_to_save"
+                )
+
+    def _replaces(self, module: str) -> bool:
+        return self.config.saves(module) or bool(
+            self.config.modules_to_save and self.config.ensure_weight_tying
+        )
+
+    def refuse_missing(self, present: set[str]) -> None:
+        """Raises AdapterError if the file lacks what the configuration names."""
+        kinds: set[Kind] = {self.sections[name].kind for name in present}
+        wanted = {
+            name: field
+            for name, section in self.sections.items()
+            if name not in present and (field := self._wanted_by(section, present, kinds))
+        }
+        if wanted:
+            name, field = next(iter(wanted.items()))
+            raise AdapterError(
+                f"{self.path} has no tensors for {name}, which its {field} name"
+                + (f", nor for {len(wanted) - 1} more" if len(wanted) > 1 else "")
+            )
+
+    def _wanted_by(self, section: Section, present: set[str], kinds: set[Kind]) -> str | None:
+        """The field of the configuration that names a section."""
+        config, name = self.config, section.name
+        if section.kind == "table":
+            module = name.removesuffix(WHOLE)
+            return "modules_to_save" if config.saves(module) and module not in present else None
+        if section.kind in ("embedding", "head") and config.saves(name):
+            return None
+        if config.targets_parameter(f"{name}.weight"):
+            return "target_parameters"
+        if section.kind in ("expert", "router") and section.kind not in kinds:
+            # Transformers has them as parameters now, and PEFT skips modules that are not there.
+            return None
+        if section.kind != "linear" and config.targets_all_linear:
+            return None
+        return "target_modules" if config.targets(name) else None
 
 
 def read_adapter(
     directory: Path,
-    layout: Layout,
+    base: Base,
     *,
-    named: Callable[[str], str | None],
     most_rank: int,
     most_bytes: int,
+    known: bytes | None = None,
+    rest: Rest,
 ) -> Adapter:
     """
     Args:
-        layout: of the base model
-        named: the name of a module in `layout`; None if it belongs to a part that is not served
         most_rank: of any module
         most_bytes: of the file with the weights
+        known: the identity of these files if they were checked before and have not changed since
 
     Raises:
         AdapterError: anything in its files is not as it should be, or not for this model.
     """
     config = read_peft_config(directory)
-    file = read_tensors(directory, most_bytes)
-    path, modules = file.path, _modules(file, named)
-    sections = {section.name: section for section in layout}
+    file = read_tensors(directory, most_bytes, rest)
+    sections = {section.name: section for section in base.layout}
+    reading = _FilesBesideModel(file.path, config, sections, most_rank)
+    found = by_module(file, base.named, known=known is not None, rest=rest)
     pairs: dict[str, Pair] = {}
-    for name, module in modules.items():
-        section = sections.get(name)
-        if section is None:
-            raise AdapterError(f"{path} has tensors for {module.path}, which this model lacks")
-        if not config.targets(module.path):
+    for layer in base.layout.experts:
+        for section, pair in take_fused(found, config, layer, sections):
+            pairs[section.name] = reading.checked(pair, section.name)
+    whole = _take_tables(reading, found)
+    for name, module in found.modules.items():
+        if (part := sections.get(name)) is None:
+            raise AdapterError(f"{file.path} has tensors for {module.path}, which this model lacks")
+        if module.tensors:
+            pairs[name] = reading.pair(part, module)
+    reading.refuse_missing(pairs.keys() | whole.keys())
+    if not pairs and not whole:
+        raise AdapterError(f"{file.path} has no tensors: its target_modules match nothing here")
+    tables = {name: table for name, table in whole.items() if not base.has_table(name, table)}
+    if base.layout.tied:
+        reading.refuse_half_of_tied(tables)
+    return Adapter(known or identity(pairs, tables, rest), pairs, tables, file.contents)
+
+
+def _take_tables(reading: _FilesBesideModel, found: FileModules) -> dict[str, Matrix]:
+    """The whole tables, by their sections' names. Takes them out of `found`."""
+    if found.wrapped:
+        path = next(iter(found.wrapped.values())).path
+        raise AdapterError(f"{found.path} has two adapters of {path}, which is not served")
+    tables: dict[str, Matrix] = {}
+    for name, module in found.modules.items():
+        if (table := module.tensors.pop(WHOLE, None)) is None:
+            continue
+        if (section := reading.sections.get(f"{name}{WHOLE}")) is None:
             raise AdapterError(
-                f"{path} has tensors for {module.path}, which its target_modules do not name"
+                f"{found.path} has the whole module {module.path}; only the embedding and the head"
+                " of a model may be replaced"
             )
-        pairs[name] = _pair(path, config, section, module, most_rank)
-    if missing := [name for name in sections if name not in pairs and config.targets(name)]:
-        raise AdapterError(
-            f"{path} has no tensors for {missing[0]}, which its target_modules name"
-            + (f", nor for {len(missing) - 1} more" if len(missing) > 1 else "")
-        )
-    if not pairs:
-        raise AdapterError(f"{path} has no tensors: its target_modules match nothing here")
-    return Adapter(_identity(pairs), pairs, max(pair.rank for pair in pairs.values()))
-
-
-def _modules(file: TensorFile, named: Callable[[str], str | None]) -> dict[str, _ModuleTensors]:
-    path = file.path
-    modules: dict[str, _ModuleTensors] = {}
-    for key in sorted(file.entries):
-        module, what = _split(path, key)
-        name = named(module)
-        if name is None:
-            raise AdapterError(f"{path} has {key}, of a part that takes no adapters here")
-        known = modules.setdefault(name, _ModuleTensors(module))
-        if what in known.tensors:
-            raise AdapterError(f"{path} has {what} of {module} twice")
-        known.tensors[what] = file.matrix(key)
-    return modules
-
-
-def _split(path: Path, key: str) -> tuple[str, str]:
-    """A tensor's module, and what of it the tensor is."""
-    if not key.startswith(_PREFIX):
-        raise AdapterError(f"{path} has a tensor {key}, which does not begin with {_PREFIX}")
-    name = key.removeprefix(_PREFIX)
-    for kind in _KINDS:
-        if name.endswith(kind):
-            return name.removesuffix(kind), kind
-    raise AdapterError(f"{path} has a tensor {key}, which is none of a plain LoRA adapter")
-
-
-def _pair(
-    path: Path, config: PeftConfig, section: Section, module: _ModuleTensors, most_rank: int
-) -> Pair:
-    a, b = (module.tensors.get(kind) for kind in _KINDS)
-    if a is None or b is None:
-        missing = _KINDS[0] if a is None else _KINDS[1]
-        raise AdapterError(f"{path} has no {module.path}{missing}, only the other matrix")
-    rank = config.rank(module.path)
-    limit = min(most_rank, MOST_RANK)
-    if rank > limit:
-        raise AdapterError(f"{path} has rank {rank} at {module.path}; max_lora_rank allows {limit}")
-    for matrix, wanted, kind in (
-        (a, (rank, section.inputs), _KINDS[0]),
-        (b, (section.outputs, rank), _KINDS[1]),
-    ):
-        if matrix.shape != wanted:
-            raise AdapterError(
-                f"{path}: {module.path}{kind} is {list(matrix.shape)}; with rank {rank} and this"
-                f" model it must be {list(wanted)}"
-            )
-    scale = config.scale(module.path, rank)
-    if not np.isfinite(scale):
-        raise AdapterError(f"{path} has the scale {scale} at {module.path}")
-    return Pair(a, b, scale)
-
-
-def _identity(pairs: Mapping[str, Pair]) -> bytes:
-    digest = hashlib.blake2b(digest_size=16)
-    for name, pair in sorted(pairs.items()):
-        shape = f"{name} {pair.a.dtype} {pair.a.shape} {pair.b.dtype} {pair.b.shape}"
-        digest.update(shape.encode() + b"\0" + struct.pack("<d", pair.scale))
-        digest.update(pair.a.data)
-        digest.update(pair.b.data)
-    return digest.digest()
+        tables[section.name] = reading.table(section, module.path, table)
+    return tables

@@ -6,8 +6,7 @@ whole file and hands out views of it.
 """
 
 import math
-import os
-import stat
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,16 +16,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pando_worker.adapters.errors import AdapterError
+from pando_worker.adapters.files import decoded, open_regular
 
 WEIGHTS = "adapter_model.safetensors"
 _PICKLES = ("adapter_model.bin", "adapter_model.pt", "adapter_model.pth")
 _MOST_HEADER_BYTES = 16 * 2**20
+_PIECE_BYTES = 2**20
 _TYPES: dict[str, type] = {
     "F64": np.float64,
     "F32": np.float32,
     "F16": np.float16,
     "BF16": np.uint16,  # its bits, since numpy has no such type
 }
+
+Rest = Callable[[], None]
+"""Is called after each piece of work, which may then wait for others."""
 
 Matrix = NDArray[Any]
 """[rows, columns] of float64, float32 or float16, or of uint16 with the bits of bfloat16."""
@@ -46,10 +50,15 @@ class TensorFile:
 
     path: Path
     entries: dict[str, _Entry]
+    contents: memoryview  # of the whole file
     data: memoryview  # behind the header
 
-    def matrix(self, key: str) -> Matrix:
-        """A tensor of finite floating-point numbers with two dimensions."""
+    def matrix(self, key: str, *, known: bool = False) -> Matrix:
+        """A tensor of finite floating-point numbers with two dimensions.
+
+        Args:
+            known: whether its numbers were found to be finite before
+        """
         entry = self.entries[key]
         shape, (first, end) = entry.shape, entry.data_offsets
         if len(shape) != 2 or min(shape) < 1:
@@ -65,33 +74,33 @@ class TensorFile:
                 f" {len(self.data)}"
             )
         matrix: Matrix = np.frombuffer(self.data[first:end], dtype=dtype).reshape(shape)
-        if not _is_finite(matrix):
+        if not known and not _is_finite(matrix):
             raise AdapterError(f"{self.path}: {key} has numbers that are not finite")
         return matrix
 
 
-def read_tensors(directory: Path, most_bytes: int) -> TensorFile:
+def read_tensors(directory: Path, most_bytes: int, rest: Rest) -> TensorFile:
     """
     Raises:
         AdapterError: the weights are missing, in another format, too large, or unreadable.
     """
     path = directory / WEIGHTS
-    data = _contents(directory, path, most_bytes)
+    data = _contents(directory, path, most_bytes, rest)
     header = int.from_bytes(data[:8], "little")
     if header > _MOST_HEADER_BYTES:
         raise AdapterError(f"cannot read {path}: its header claims {header} bytes")
-    try:
-        raw = msgspec.json.decode(data[8 : 8 + header], type=dict[str, msgspec.Raw])
-        raw.pop("__metadata__", None)
-        entries = {key: msgspec.json.decode(entry, type=_Entry) for key, entry in raw.items()}
-    except msgspec.DecodeError as error:
-        raise AdapterError(f"cannot read {path}: {error}") from error
-    return TensorFile(path, entries, data[8 + header :])
+    raw = decoded(path, data[8 : 8 + header], dict[str, msgspec.Raw])
+    raw.pop("__metadata__", None)
+    entries = {key: decoded(path, memoryview(entry), _Entry) for key, entry in raw.items()}
+    claimed = sum(entry.data_offsets[1] - entry.data_offsets[0] for entry in entries.values())
+    if claimed > len(data):
+        raise AdapterError(f"cannot read {path}: its tensors overlap")
+    return TensorFile(path, entries, data, data[8 + header :])
 
 
-def _contents(directory: Path, path: Path, most_bytes: int) -> memoryview:
+def _contents(directory: Path, path: Path, most_bytes: int, rest: Rest) -> memoryview:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        file, length = open_regular(path)
     except FileNotFoundError as error:
         pickles = [name for name in _PICKLES if (directory / name).exists()]
         if pickles:
@@ -100,20 +109,18 @@ def _contents(directory: Path, path: Path, most_bytes: int) -> memoryview:
                 f" is not read; save them as {WEIGHTS}"
             ) from error
         raise AdapterError(f"{directory} has no {WEIGHTS}") from error
-    except OSError as error:
-        raise AdapterError(f"cannot read {path}: {error}") from error
-    with open(descriptor, "rb") as file:  # noqa: PTH123, it is a descriptor
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise AdapterError(f"{path} is no regular file")
-        if status.st_size > most_bytes:
+    with file:
+        if length > most_bytes:
             raise AdapterError(
-                f"{path} has {status.st_size} bytes; host memory for adapters has {most_bytes}"
+                f"{path} has {length} bytes; host memory for adapters has {most_bytes}"
             )
+        # Not bytes, which numpy and torch do not take as numbers that may be written to.
+        contents = np.empty(length, dtype=np.uint8)
+        size = 0
         try:
-            # Not bytes, which numpy and torch do not take as numbers that may be written to.
-            contents = np.empty(status.st_size, dtype=np.uint8)
-            size = file.readinto(contents.data)
+            while read := file.readinto(contents.data[size : size + _PIECE_BYTES]):
+                size += read
+                rest()
         except OSError as error:
             raise AdapterError(f"cannot read {path}: {error}") from error
     return contents.data[:size]

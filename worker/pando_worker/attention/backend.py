@@ -1,11 +1,31 @@
 """The attention interface for models: one plan per batch, then one call per layer."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
 from pando_worker.batch import ForwardBatch, Int32, Int64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DistanceBias:
+    """Added to the score of a query and a key that is d tokens before it: for head h,
+    `biases[buckets[min(d, len(buckets) - 1)], h]`.
+
+    Attributes:
+        biases: [number of buckets, heads], of the model's dtype
+        buckets: int32 [distances]
+    """
+
+    biases: Tensor
+    buckets: Tensor
+
+    def at(self, distances: Tensor) -> Tensor:
+        """[heads, *shape of distances]; distances below 0 count as 0."""
+        buckets = self.buckets[distances.clamp(0, len(self.buckets) - 1)]
+        return self.biases[buckets.long()].movedim(-1, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -23,6 +43,7 @@ class AttentionLayer:
     sinks: Tensor | None = (
         None  # [heads], an extra score per head in the softmax that has no value vector
     )
+    bias: DistanceBias | None = None  # of scores of a row's own tokens, not of its source's
 
 
 def page_numbers(batch: ForwardBatch, released: bool) -> tuple[Int32, Int64]:
@@ -53,6 +74,69 @@ class AttentionBackend(Protocol):
             q: [num_tokens, heads, head_dim]
             k: [num_tokens, kv_heads, head_dim]
             v: [num_tokens, kv_heads, v_head_dim]
+
+        Returns:
+            [num_tokens, heads, v_head_dim]
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeadTurn:
+    """What is done to a step's queries and keys before attention: norms of each head, then the
+    rotation of its leading dimensions.
+
+    Attributes:
+        table: float32 [num_tokens, rotary dimensions], cosines in front of sines
+        q_norm, k_norm: [head_dim] of the model's dtype; None: no norms
+        offset: whether norms multiply with 1 + weight
+    """
+
+    table: Tensor
+    q_norm: Tensor | None
+    k_norm: Tensor | None
+    eps: float
+    offset: bool
+
+
+HeadTurner = Callable[[Tensor, HeadTurn, AttentionLayer, tuple[Tensor, Tensor], Tensor], Tensor]
+"""A device's own way to turn queries and keys, and to store keys and values in their slots,
+[num_tokens], of a pool's, [slots, kv_heads, head_dim] each. The first argument has all heads, as a
+projection makes them, [num_tokens, heads + 2 * kv_heads, head_dim]. Returns the queries."""
+
+
+@runtime_checkable
+class TurningBackend(AttentionBackend, Protocol):
+    """One that may turn heads itself.
+
+    Attributes:
+        turns: whether it does
+    """
+
+    turns: bool
+
+    def forward_turned(self, qkv: Tensor, turn: HeadTurn, layer: AttentionLayer) -> Tensor:
+        """As `forward`, of [num_tokens, heads + 2 * kv_heads, head_dim]."""
+        ...
+
+
+@runtime_checkable
+class SourceBackend(AttentionBackend, Protocol):
+    """One for encoder-decoders, too: `ForwardBatch.sources`."""
+
+    def keep_sources(self, k: Tensor, v: Tensor, layer: AttentionLayer) -> None:
+        """Store the keys and values of the sources that the step encodes.
+
+        Args:
+            k, v: [num_positions, kv_heads, head_dim or v_head_dim]
+        """
+        ...
+
+    def attend_sources(self, q: Tensor, layer: AttentionLayer) -> Tensor:
+        """Attention of each new token to all positions of its row's source.
+
+        Args:
+            q: [num_tokens, heads, head_dim]
 
         Returns:
             [num_tokens, heads, v_head_dim]

@@ -1,7 +1,8 @@
 """Attention on CUDA with flashinfer's kernels, which read the paged pool directly.
 
 The leading rows of a batch with one new token are decodes, the others extends. Each part has its
-own kernel: one for many queries per row wastes most of its work on a single query. Rows that share
+own kernel: one for many queries per row wastes most of its work on a single query. Extends run with
+FlashAttention 2 or 3, by their lengths (see `kernel_choice`). Rows that share
 long prefixes attend to them together (see `shared_prefixes`). Where an image's tokens see each
 other, extends are cut into text and images (see `segments`). Layers that differ in shape, scale,
 window, soft cap or sinks have separate plans.
@@ -14,7 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pando_worker.attention.backend import AttentionLayer, page_numbers
+from pando_worker.attention.backend import AttentionLayer, HeadTurn, HeadTurner, page_numbers
+from pando_worker.attention.device_pages import DevicePages, PageLister, TableSize, list_pages
 from pando_worker.attention.flashinfer_calls import (
     CPU_MULTIPROCESSORS,
     DECODE_INT_WORKSPACE_BYTES,
@@ -26,15 +28,22 @@ from pando_worker.attention.flashinfer_calls import (
     Library,
     Memory,
     Role,
-    Staging,
     new_indptr,
     workspace_bytes,
 )
-from pando_worker.attention.kv_pool import TokenToKVPool, kv_cell_bytes
-from pando_worker.attention.paged_rows import PagedRows, first_pages_seen, paged_rows
+from pando_worker.attention.flashinfer_kinds import CallsOfKind
+from pando_worker.attention.kernel_choice import Heads, KernelTable, choose_by
+from pando_worker.attention.kv_pool import KVStorer, TokenToKVPool, kv_cell_bytes
+from pando_worker.attention.paged_rows import first_pages_seen, paged_rows, pages_of
 from pando_worker.attention.segments import cut
-from pando_worker.attention.shared_prefixes import SharedPrefix, shared_prefixes
-from pando_worker.batch import ForwardBatch, Int32, Int64
+from pando_worker.attention.shared_prefixes import (
+    SharedPrefix,
+    Together,
+    shared_prefixes,
+    together,
+)
+from pando_worker.attention.staging import Staging
+from pando_worker.batch import ForwardBatch, Int64
 from pando_worker.tensors.transfer import to_device
 
 # Attending together must save reading at least this much. It costs about four more kernels per
@@ -59,14 +68,26 @@ class _RowsOfCall(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """The calls of a step for one kind of layer, each with its part's tokens."""
+    """The calls of a step for one kind of layer, each with its part's tokens.
+
+    Attributes:
+        shared: None if no rows attend together
+        together: as `Together.tokens`
+    """
 
     calls: list[tuple[KernelCall, slice | Tensor]]
-    shared: KernelCall | None  # None if no rows attend together
+    shared: KernelCall | None
+    together: Tensor | None
 
 
 class FlashinferAttention:
-    """An `AttentionBackend` for half-precision models on CUDA."""
+    """An `AttentionBackend` for half-precision models on CUDA.
+
+    Attributes:
+        turns: as of `TurningBackend`
+        slots: of the step's new tokens, [num_tokens] of `slot_dtype`, by whether their layers
+            release pages
+    """
 
     def __init__(
         self,
@@ -76,6 +97,11 @@ class FlashinferAttention:
         most_tokens: int,
         library: Library | None = None,
         *,
+        table: TableSize | None = None,
+        kernels: KernelTable | None = None,
+        lister: PageLister = list_pages,
+        storer: KVStorer | None = None,
+        turner: HeadTurner | None = None,
         fixed_rows: int = 256,
         images_are_whole: bool = False,
     ) -> None:
@@ -83,6 +109,11 @@ class FlashinferAttention:
         Args:
             dtype: of queries, new keys and values, and results
             most_tokens: largest number of tokens in a step
+            table: of the requests' pages on the device; None: batches have no `page_changes`
+            kernels: measured times of attention's kernels on this device
+            lister: lists pages of it
+            storer: stores what flashinfer has no kernel for; None: torch does
+            turner: for layers whose keys and values are equally wide; None: `forward` only
             fixed_rows: largest number of rows in a CUDA graph
             images_are_whole: whether an image's tokens see each other
 
@@ -99,17 +130,39 @@ class FlashinferAttention:
         self.formats = Formats(dtype, pool.k[0].dtype, page_size)
         self.kinds = list(dict.fromkeys(self._kinds.values()))
         self.staging = Staging(self.device)
-        self._images_are_whole = images_are_whole
+        self.tables: DevicePages | None = None
+        if table is not None:
+            windows = True in self.released.values()
+            self.tables = DevicePages(table, self.device, lister, windows=windows)
         self.fixed_rows = fixed_rows
-        size = workspace_bytes(self.kinds, fixed_rows, _multiprocessors(self.device))
+        multiprocessors = _multiprocessors(self.device)
+        size = workspace_bytes(self.kinds, fixed_rows, multiprocessors)
         workspace = torch.zeros(size, dtype=torch.uint8, device=self.device)
         self.memories = {  # for decodes
             kind: Memory.new(workspace, DECODE_INT_WORKSPACE_BYTES) for kind in self.kinds
         }
-        self._calls = {kind: self._make_calls(kind) for kind in self.kinds}
+        self._calls = {
+            kind: CallsOfKind.of(
+                kind,
+                self.library,
+                self.formats,
+                self.memories[kind],
+                self.staging,
+                choose_by(
+                    kernels,
+                    Heads(kind.heads, kind.kv_heads, kind.head_dim, kind.v_head_dim),
+                    multiprocessors,
+                ),
+                images_are_whole=images_are_whole,
+            )
+            for kind in self.kinds
+        }
         self._paged = [_paged(pool, layer.index, page_size) for layer in pool.layers]
+        self._storer, self._turner = storer, turner
+        same_width = all(kind.head_dim == kind.v_head_dim for kind in self.kinds)
+        self.turns = turner is not None and same_width
         self._appends = None
-        if self.formats.kv_dtype == dtype and all(k.head_dim == k.v_head_dim for k in self.kinds):
+        if self.formats.kv_dtype == dtype and same_width:
             self._appends = Appends(self.library, most_tokens, self.device)
         self._sinks: dict[int, Tensor] = {}
         cell_bytes = kv_cell_bytes(
@@ -120,8 +173,7 @@ class FlashinferAttention:
         if cell_bytes:
             self._compile_merge()
         self._plans: dict[AttentionKind, _Plan] = {}
-        self._shared: Tensor | None = None  # tokens that attend together; None: all, in order
-        self._slots: dict[bool, Tensor] = {}  # of new tokens, by whether pages are released
+        self.slots: dict[bool, Tensor] = {}
 
     @property
     def slot_dtype(self) -> torch.dtype:
@@ -130,38 +182,84 @@ class FlashinferAttention:
 
     def plan(self, batch: ForwardBatch) -> None:
         prefixes = self.worth_sharing(batch, CASCADE_BYTES)
-        self.staging.wait()
-        self._slots = {
-            released: to_device(page_numbers(batch, released)[1], self.device).to(self.slot_dtype)
+        self.begin_plan(batch)
+        self.slots = {
+            released: self.staging.on_device(slots.astype(np.int32)).to(self.slot_dtype)
             for released in set(self.released.values())
+            for slots in [page_numbers(batch, released)[1]]
         }
         parts = self._parts(batch)
+        sharing = together(batch, prefixes, self.device) if prefixes else None
         for kind in self.kinds:
-            calls, released = self._calls[kind], self.released[kind]
-            together = np.zeros(len(batch.seq_lens), dtype=np.int64)  # pages of shared prefixes
-            shared = calls.get(Role.SHARED) if prefixes else None
-            if shared is not None:
-                for prefix in prefixes:
-                    together[prefix.rows] = prefix.pages
-                shared.plan(*_of_prefixes(batch, prefixes))
-            for part in parts:
-                firsts = first_pages_seen(part.batch, kind.window)
-                firsts = np.maximum(firsts, together[part.row_of])
-                plan_rows(calls[part.role], part.batch, part.rows, firsts, released)
-            self._plans[kind] = _Plan([(calls[p.role], p.tokens) for p in parts], shared)
-        if prefixes:
-            tokens = _tokens_of(batch, prefixes)
-            in_order = np.array_equal(tokens, np.arange(len(batch.input_ids)))
-            self._shared = None if in_order else to_device(tokens, self.device)
+            self._plans[kind] = self._planned(kind, parts, sharing if kind.can_share else None)
         self.staging.mark()
 
+    def _planned(
+        self, kind: AttentionKind, parts: list[_RowsOfCall], sharing: Together | None
+    ) -> _Plan:
+        own, released, shared = self._calls[kind], self.released[kind], None
+        if sharing is not None:
+            rows, starts = sharing.rows, sharing.starts
+            shared = own.chosen(Role.SHARED, np.diff(starts), rows.lengths)
+            shared.plan(rows, sharing.pages, starts, self.staging)
+        calls: list[tuple[KernelCall, slice | Tensor]] = []
+        for part in parts:
+            firsts = first_pages_seen(part.batch, kind.window)
+            if sharing is not None:
+                firsts = np.maximum(firsts, sharing.skipped[part.row_of])
+            keys = (part.batch.seq_lens - firsts * part.batch.page_size)[part.rows]
+            call = own.chosen(part.role, part.batch.extend_lens[part.rows], keys)
+            self.plan_rows(call, part.batch, part.rows, firsts, released)
+            calls.append((call, part.tokens))
+        return _Plan(calls, shared, None if sharing is None else sharing.tokens)
+
+    def begin_plan(self, batch: ForwardBatch) -> None:
+        """Call before the plans of a batch, all of which take `staging`."""
+        self.staging.wait()
+        if batch.page_changes is not None and self.tables is not None:
+            self.tables.apply(batch.page_changes)
+
+    def plan_rows(
+        self, call: KernelCall, batch: ForwardBatch, rows: slice, firsts: Int64, released: bool
+    ) -> None:
+        """Plan `call` for some rows of a batch, each from its own first page.
+
+        Args:
+            released: for layers that release pages behind their window
+        """
+        paged = paged_rows(batch, rows, firsts)
+        if batch.page_changes is None or self.tables is None:
+            pages = to_device(pages_of(batch, rows, paged, released), self.device)
+        else:
+            pages = self.tables.listed(
+                batch.req_rows[rows], paged.firsts, paged.indptr, self.staging, released=released
+            )
+        call.plan(paged, pages, new_indptr(batch.extend_lens[rows]), self.staging)
+
     def forward(self, q: Tensor, k: Tensor, v: Tensor, layer: AttentionLayer) -> Tensor:
-        kind = self._kinds[layer.index]
-        self.pool.arrive(layer.index)
-        self.store(k, v, layer, self._slots[self.released[kind]])
-        plan, paged = self._plans[kind], self._paged[layer.index]
-        sinks = self.sinks_of(layer)
+        self.store(k, v, layer, self.slots[self.released[self._kinds[layer.index]]])
+        return self._attended(q, layer)
+
+    def forward_turned(self, qkv: Tensor, turn: HeadTurn, layer: AttentionLayer) -> Tensor:
+        slots = self.slots[self.released[self._kinds[layer.index]]]
+        return self._attended(self.turn(qkv, turn, layer, slots), layer)
+
+    def _attended(self, q: Tensor, layer: AttentionLayer) -> Tensor:
         out = q.new_empty(len(q), layer.heads, layer.v_head_dim)
+        self.attend(q, layer, out)
+        return out
+
+    def attend(self, q: Tensor, layer: AttentionLayer, out: Tensor) -> None:
+        """Attention alone, behind a `store` of the step's keys and values.
+
+        Args:
+            q: [num_tokens, heads, head_dim]
+            out: [num_tokens, heads, v_head_dim], filled
+        """
+        # No load writes a page with new tokens, so these may be stored before.
+        self.pool.arrive(layer.index)
+        plan, paged = self._plans[self._kinds[layer.index]], self._paged[layer.index]
+        sinks = self.sinks_of(layer)
         lse = None
         if plan.shared is not None:
             lse = q.new_empty(len(q), layer.heads, dtype=torch.float32)
@@ -176,16 +274,23 @@ class FlashinferAttention:
             if lse is not None and part_lse is not None:
                 lse.index_copy_(0, tokens, part_lse)
         if plan.shared is not None and lse is not None:
-            return self._merge_shared(plan.shared, q, paged, out, lse)
-        return out
+            self._merge_shared(plan.shared, plan.together, q, paged, out, lse)
 
     def store(self, k: Tensor, v: Tensor, layer: AttentionLayer, slots: Tensor) -> None:
         """Store new keys and values in the pool; `slots`, [num_tokens], have `slot_dtype`."""
-        if self._appends is None:
-            self.pool.store(layer.index, slots, k, v)
-        else:
-            pool = self.pool.k[layer.index], self.pool.v[layer.index]
+        pool = self.pool.k[layer.index], self.pool.v[layer.index]
+        if self._appends is not None:
             self._appends.store(k, v, pool, slots)
+        elif self._storer is not None:
+            self._storer(k, v, pool, slots)
+        else:
+            self.pool.store(layer.index, slots, k, v)
+
+    def turn(self, qkv: Tensor, turn: HeadTurn, layer: AttentionLayer, slots: Tensor) -> Tensor:
+        """Turn heads and store keys and values, if `turns`; returns the queries."""
+        assert self._turner is not None
+        pool = self.pool.k[layer.index], self.pool.v[layer.index]
+        return self._turner(qkv, turn, layer, pool, slots)
 
     def run_decodes(self, call: KernelCall, q: Tensor, layer: AttentionLayer) -> Tensor:
         """Attention for one token per row, with a planned call."""
@@ -209,17 +314,25 @@ class FlashinferAttention:
         return shared_prefixes(batch, at_least=-(-least_bytes // self._page_bytes))
 
     def _merge_shared(
-        self, call: KernelCall, q: Tensor, paged: tuple[Tensor, Tensor], out: Tensor, lse: Tensor
-    ) -> Tensor:
-        """`out` and `lse` cover each row's own pages; the result covers all of its pages."""
-        tokens = self._shared
+        self,
+        call: KernelCall,
+        tokens: Tensor | None,
+        q: Tensor,
+        paged: tuple[Tensor, Tensor],
+        out: Tensor,
+        lse: Tensor,
+    ) -> None:
+        """`out` and `lse` cover each row's own pages; afterwards `out` covers all of its pages."""
         some_q, some_out, some_lse = (
             x if tokens is None else x.index_select(0, tokens) for x in (q, out, lse)
         )
         above, above_lse = torch.empty_like(some_out), torch.empty_like(some_lse)
         call.run(some_q, paged, None, above, above_lse)
         merged: Tensor = self.library.merge_state(some_out, some_lse, above, above_lse)[0]
-        return merged if tokens is None else out.index_copy_(0, tokens, merged)
+        if tokens is None:
+            out.copy_(merged)
+        else:
+            out.index_copy_(0, tokens, merged)
 
     def _compile_merge(self) -> None:
         """Compile this kernel now, before requests wait for it; trial steps compile the others."""
@@ -242,53 +355,12 @@ class FlashinferAttention:
                 parts.append(_RowsOfCall(role, some.batch, slice(None), some.rows, tokens))
         return [part for part in parts if len(part.batch.extend_lens[part.rows])]
 
-    def _make_calls(self, kind: AttentionKind) -> dict[Role, KernelCall]:
-        decodes = self.memories[kind]
-        wanted = {Role.SHARED: kind.can_share, Role.WHOLE: self._images_are_whole}
-        calls = {}
-        for role in Role:
-            if wanted.get(role, True):
-                memory = decodes if role is Role.DECODE else Memory.new(decodes.workspace)
-                calls[role] = KernelCall(self.library, kind, role, self.formats, memory)
-        return calls
-
 
 def refusal(kinds: Sequence[AttentionKind], dtype: torch.dtype) -> str | None:
     """Why flashinfer cannot serve a model with these layers in this dtype; None if it can."""
     if dtype not in (torch.bfloat16, torch.float16):
         return f"it has no kernels for {dtype}"
     return next((reason for kind in kinds if (reason := kind.refusal())), None)
-
-
-def plan_rows(
-    call: KernelCall, batch: ForwardBatch, rows: slice, firsts: Int64, released: bool
-) -> None:
-    """Plan `call` for some rows of a batch, each from its own first page.
-
-    Args:
-        released: for layers that release pages behind their window
-    """
-    call.plan(paged_rows(batch, rows, firsts, released), new_indptr(batch.extend_lens[rows]))
-
-
-def _of_prefixes(batch: ForwardBatch, prefixes: list[SharedPrefix]) -> tuple[PagedRows, Int32]:
-    """Each group as one row with the new tokens of all its rows."""
-    lengths = np.array([prefix.pages for prefix in prefixes], dtype=np.int32)
-    tokens = [int(batch.extend_lens[prefix.rows].sum()) for prefix in prefixes]
-    rows = PagedRows(
-        indptr=new_indptr(lengths),
-        pages=np.concatenate([batch.page_table[p.rows[0], : p.pages] for p in prefixes]),
-        last_lens=np.full(len(prefixes), batch.page_size, dtype=np.int32),
-        lengths=lengths * batch.page_size,
-    )
-    return rows, new_indptr(np.array(tokens, dtype=np.int32))
-
-
-def _tokens_of(batch: ForwardBatch, prefixes: list[SharedPrefix]) -> Int64:
-    """The tokens of the groups' rows, group after group."""
-    starts = new_indptr(batch.extend_lens).astype(np.int64)
-    ranges = [np.arange(starts[row], starts[row + 1]) for p in prefixes for row in p.rows]
-    return np.concatenate(ranges)
 
 
 def _multiprocessors(device: torch.device) -> int:

@@ -2,9 +2,8 @@
 
 A wrapper is planned once per batch, from arrays on the host, and then runs once per layer. Planning
 fills a pinned buffer of the wrapper and starts its copy to the device. The arrays that are passed
-to a plan are copied in the same way, so they are pinned as well: for pageable memory the driver
-would first wait for the device. `Staging` keeps a plan from overwriting data that the previous plan
-has not copied yet. Written for flashinfer 0.7.
+to a plan are copied in the same way, so they are pinned as well (`Staging`): for pageable memory
+the driver would first wait for the device. Written for flashinfer 0.7.
 """
 
 from collections.abc import Sequence
@@ -19,8 +18,8 @@ from torch import Tensor
 
 from pando_worker.attention.backend import AttentionLayer
 from pando_worker.attention.paged_rows import PagedRows
+from pando_worker.attention.staging import Staging
 from pando_worker.batch import Int32
-from pando_worker.tensors.transfer import pinned, to_device
 
 LEAST_WORKSPACE_BYTES = 256 * 2**20  # what flashinfer recommends
 INT_WORKSPACE_BYTES = 8 * 2**20  # flashinfer's own default
@@ -109,6 +108,13 @@ class Formats:
     page_size: int
 
 
+def has_fa3(kind: AttentionKind, formats: Formats, device: torch.device) -> bool:
+    """Whether FlashAttention 3 computes these layers: on Hopper (as which the CPU counts, for
+    tests), with queries of the cache's type, and one stride for a page of keys and of values."""
+    is_hopper = device.type == "cpu" or torch.cuda.get_device_capability(device)[0] == 9
+    return is_hopper and formats.kv_dtype == formats.dtype and kind.head_dim == kind.v_head_dim
+
+
 def workspace_bytes(kinds: Sequence[AttentionKind], fixed_rows: int, multiprocessors: int) -> int:
     """The memory for partial results of rows whose keys are split over multiprocessors, enough for
     any plan: flashinfer 0.7.0's `PrefillPlan`, which later versions stay below.
@@ -133,27 +139,6 @@ class Role(Enum):
     EXTEND = "new tokens at the end of each row"
     SHARED = "all tokens of a row see all its keys"
     WHOLE = "an image's tokens see each other, and what is before them"
-
-
-class Staging:
-    """Waits until the copies of the last plan have left the host."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._copied: torch.cuda.Event | None = None
-        if device.type == "cuda":
-            self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-
-    def wait(self) -> None:
-        """Call before the first plan of a batch. The previous batch's copies only wait for the
-        model of the batch before it, whose result the scheduler usually has already, so this rarely
-        blocks."""
-        if self._copied is not None:
-            self._copied.synchronize()
-
-    def mark(self) -> None:
-        """Call after the last plan of a batch."""
-        if self._copied is not None:
-            self._copied.record()
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,14 +181,17 @@ class KernelCall:
         formats: Formats,
         memory: Memory,
         fixed: FixedRows | None = None,
+        *,
+        is_fa3: bool = False,
     ) -> None:
         """
         Args:
+            is_fa3: whether to run FlashAttention 3, which `has_fa3` must allow
             fixed: if given, the call is always planned for the same number of rows and its kernels
                 may be captured
         """
         self._kind, self._role, self._formats = kind, role, formats
-        self._device = memory.workspace.device
+        self._backend = "auto" if is_fa3 else "fa2"  # auto is FlashAttention 3 where it can be
         # Without fixed memory the wrapper for decodes copies an array of its own from pageable
         # memory in each plan, which waits for the device.
         self._is_decode = (
@@ -215,16 +203,16 @@ class KernelCall:
         self._wrapper = self._make(library, memory.workspace, fixed)
         self._wrapper.reset_workspace_buffer(memory.workspace, memory.int_workspace)
 
-    def plan(self, rows: PagedRows, new_indptr: Int32) -> None:
+    def plan(self, rows: PagedRows, pages: Tensor, new_indptr: Int32, staging: Staging) -> None:
         """
         Args:
+            pages: int32, all that the rows list; on the device, as flashinfer copies others to
+                fixed memory only after waiting
             new_indptr: [rows + 1], the start of each row's new tokens
         """
-        kind, formats, device = self._kind, self._formats, self._device
-        # flashinfer copies pages to fixed memory without waiting only if they are on the device.
-        pages = to_device(rows.pages, device)
-        indptr, last_lens, lengths = (
-            pinned(array, device) for array in (rows.indptr, rows.last_lens, rows.lengths)
+        kind, formats = self._kind, self._formats
+        indptr, last_lens, lengths = map(
+            staging.pinned, (rows.indptr, rows.last_lens, rows.lengths)
         )
         options: dict[str, Any] = {
             "window_left": -1 if kind.window is None else kind.window - 1,
@@ -239,7 +227,7 @@ class KernelCall:
             self._wrapper.plan(indptr, pages, last_lens, *sizes, **options)
             return
         self._wrapper.plan(
-            pinned(new_indptr, device),
+            staging.pinned(new_indptr),
             indptr,
             pages,
             last_lens,
@@ -281,11 +269,7 @@ class KernelCall:
                 backend="fa2",
                 **_decode_buffers(fixed),
             )
-        # FlashAttention 3 does not split long rows over multiprocessors, which decodes depend on.
-        # It also has one stride for a page of keys and of values.
-        # The few calls for images take what is compiled for decodes.
-        is_fa2 = self._role in (Role.DECODE, Role.WHOLE) or kind.head_dim != kind.v_head_dim
-        backend = "fa2" if is_fa2 else "auto"
+        backend = self._backend
         buffers = {} if fixed is None else _prefill_buffers(fixed)
         if not kind.sinks:
             return library.Prefill(workspace, "NHD", backend=backend, **buffers)

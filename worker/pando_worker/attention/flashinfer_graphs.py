@@ -4,12 +4,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pando_worker.attention.backend import AttentionLayer, page_numbers
-from pando_worker.attention.flashinfer_backend import FlashinferAttention, plan_rows
+from pando_worker.attention.backend import AttentionLayer, HeadTurn, page_numbers
+from pando_worker.attention.flashinfer_backend import FlashinferAttention
 from pando_worker.attention.flashinfer_calls import AttentionKind, FixedRows, KernelCall, Role
 from pando_worker.attention.paged_rows import first_pages_seen
 from pando_worker.batch import ForwardBatch, Int64
-from pando_worker.tensors.transfer import pinned
 
 # Attending together must save reading this much to beat a graph: its kernels are launched one by
 # one, which is estimated (not measured) to take 4 ms longer.
@@ -43,8 +42,10 @@ class FlashinferGraphs:
     def takes(self, batch: ForwardBatch, rows: int) -> bool:
         listed: Int64 = -(-batch.seq_lens.astype(np.int64) // batch.page_size)
         padding = rows - len(listed)  # rows with one page each
+        at_most = int(listed.sum()) + padding
         fits = all(
-            np.minimum(listed, most).sum() + padding <= len(self._pages[kind])
+            at_most <= len(self._pages[kind])
+            or np.minimum(listed, most).sum() + padding <= len(self._pages[kind])
             for kind, most in self._most.items()
         )
         return fits and not self._attention.worth_sharing(batch, CASCADE_BYTES)
@@ -83,20 +84,32 @@ class FixedDecodes:
 
     def plan(self, batch: ForwardBatch) -> None:
         attention = self._attention
-        attention.staging.wait()
-        dtype = np.int32 if attention.slot_dtype == torch.int32 else np.int64
+        attention.begin_plan(batch)
         for released, fixed in self._slots.items():
-            slots = page_numbers(batch, released)[1].astype(dtype)
-            fixed.copy_(pinned(slots, attention.device), non_blocking=True)
+            slots = page_numbers(batch, released)[1].astype(np.int32)
+            # From the host only memory of the same type is copied without waiting.
+            is_same = fixed.dtype == torch.int32
+            staged = attention.staging.pinned if is_same else attention.staging.on_device
+            fixed.copy_(staged(slots), non_blocking=True)
         for kind, call in self._calls.items():
             firsts, released = first_pages_seen(batch, kind.window), attention.released[kind]
-            plan_rows(call, batch, slice(0, self._rows), firsts, released)
+            attention.plan_rows(call, batch, slice(0, self._rows), firsts, released)
         attention.staging.mark()
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, layer: AttentionLayer) -> Tensor:
         attention = self._attention
         kind = attention.kind_of(layer)
         attention.store(k, v, layer, self._slots[attention.released[kind]])
+        return attention.run_decodes(self._calls[kind], q, layer)
+
+    @property
+    def turns(self) -> bool:
+        return self._attention.turns
+
+    def forward_turned(self, qkv: Tensor, turn: HeadTurn, layer: AttentionLayer) -> Tensor:
+        attention = self._attention
+        kind = attention.kind_of(layer)
+        q = attention.turn(qkv, turn, layer, self._slots[attention.released[kind]])
         return attention.run_decodes(self._calls[kind], q, layer)
 
 

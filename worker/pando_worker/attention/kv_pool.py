@@ -15,6 +15,10 @@ from torch import Tensor
 from pando_worker.attention.backend import AttentionLayer
 from pando_worker.tensors.huge_pages import advise_huge_pages
 
+KVStorer = Callable[[Tensor, Tensor, tuple[Tensor, Tensor], Tensor], None]
+"""A device's own way to put new keys and values, [num_tokens, kv_heads, head_dim or v_head_dim],
+into their slots of a pool's, [slots, kv_heads, head_dim or v_head_dim]; slots are [num_tokens]."""
+
 
 def kv_cell_bytes(layers: Iterable[AttentionLayer], dtype: torch.dtype) -> int:
     """Bytes of one token's keys and values, summed over all layers."""

@@ -17,7 +17,7 @@ def attend(
         keys: [rows, kv_heads, n, head_dim]
         values: [rows, kv_heads, n, v_head_dim]
         mask: added to the scores, broadcast to [rows, heads, queries, n]; with several queries,
-            [queries, n]. It includes the layer's window.
+            [queries, n] or [heads, queries, n]. It includes the layer's window and bias.
 
     Returns:
         [rows, heads, queries, v_head_dim]
@@ -29,6 +29,8 @@ def attend(
             q, keys, values, attn_mask=mask, scale=layer.scale, enable_gqa=True
         )
     # Heads that share a KV head become its queries: measured faster than repeating the keys.
+    if mask is not None and mask.shape[1] > 1:
+        mask = mask.reshape(len(q), layer.kv_heads, -1, mask.shape[-1])
     out = scaled_dot_product_attention(
         q.view(len(q), layer.kv_heads, -1, layer.head_dim),
         keys,

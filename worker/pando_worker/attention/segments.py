@@ -53,6 +53,7 @@ def cut(batch: ForwardBatch, first: int) -> tuple[Segments, Segments]:
             extend_lens=counts.astype(np.int32),
             seq_lens=seen[last],
             page_table=batch.page_table[rows],
+            req_rows=batch.req_rows[rows],
             window_table=None if table is None else table[rows],
         )
         offsets = np.repeat(np.cumsum(counts) - counts, counts)

@@ -9,8 +9,13 @@ The result is exact.
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from pando_worker.batch import ForwardBatch, Int64
+from pando_worker.attention.flashinfer_calls import new_indptr
+from pando_worker.attention.paged_rows import PagedRows
+from pando_worker.batch import ForwardBatch, Int32, Int64
+from pando_worker.tensors.transfer import to_device
 
 # Depth of nested groups that is searched. A row joins only one group, so a deep tree is cut at some
 # level anyway.
@@ -28,6 +33,25 @@ class SharedPrefix:
         return (len(self.rows) - 1) * self.pages
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Together:
+    """How the rows of a batch attend to the prefixes that they share.
+
+    Attributes:
+        rows: one for each prefix, with the new tokens of all rows that share it
+        pages: int32, that these list
+        starts: [prefixes + 1], of each one's new tokens
+        tokens: of the batch, in this order; None: all, in their own
+        skipped: [rows of the batch], pages that each need not read alone
+    """
+
+    rows: PagedRows
+    pages: Tensor
+    starts: Int32
+    tokens: Tensor | None
+    skipped: Int64
+
+
 def shared_prefixes(batch: ForwardBatch, at_least: int) -> list[SharedPrefix]:
     """Disjoint groups of rows that together save the most pages.
 
@@ -38,6 +62,8 @@ def shared_prefixes(batch: ForwardBatch, at_least: int) -> list[SharedPrefix]:
         at_least: minimum of saved pages; if the groups save less, none are returned.
     """
     whole = (batch.seq_lens - batch.extend_lens) // batch.page_size  # pages of cached tokens
+    if int(whole.sum()) < at_least:
+        return []
     rows = np.flatnonzero(whole > 0)
     groups = _alike(batch, rows, 0)
     # Most batches end here: the upper bound of what could be saved is cheap to compute.
@@ -80,3 +106,34 @@ def _alike(batch: ForwardBatch, rows: Int64, column: int) -> list[Int64]:
     several = np.flatnonzero(ends - starts > 1)  # usually empty, even for many rows
     bounds = zip(starts[several].tolist(), ends[several].tolist(), strict=True)
     return [rows[order[start:end]] for start, end in bounds]
+
+
+def together(batch: ForwardBatch, prefixes: list[SharedPrefix], device: torch.device) -> Together:
+    lengths = np.array([prefix.pages for prefix in prefixes], dtype=np.int32)
+    counts = [int(batch.extend_lens[prefix.rows].sum()) for prefix in prefixes]
+    rows = PagedRows(
+        firsts=np.zeros(len(prefixes), dtype=np.int64),
+        indptr=new_indptr(lengths),
+        last_lens=np.full(len(prefixes), batch.page_size, dtype=np.int32),
+        lengths=lengths * batch.page_size,
+    )
+    pages = np.concatenate([batch.page_table[p.rows[0], : p.pages] for p in prefixes])
+    skipped = np.zeros(len(batch.seq_lens), dtype=np.int64)
+    for prefix in prefixes:
+        skipped[prefix.rows] = prefix.pages
+    tokens = _tokens(batch, prefixes)
+    in_order = np.array_equal(tokens, np.arange(len(batch.input_ids)))
+    return Together(
+        rows,
+        to_device(pages, device),
+        new_indptr(np.array(counts, dtype=np.int32)),
+        None if in_order else to_device(tokens, device),
+        skipped,
+    )
+
+
+def _tokens(batch: ForwardBatch, prefixes: list[SharedPrefix]) -> Int64:
+    """The tokens of the groups' rows, group after group."""
+    starts = new_indptr(batch.extend_lens).astype(np.int64)
+    ranges = [np.arange(starts[row], starts[row + 1]) for p in prefixes for row in p.rows]
+    return np.concatenate(ranges)

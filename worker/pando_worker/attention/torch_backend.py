@@ -14,9 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pando_worker.attention.backend import AttentionLayer, page_numbers
+from pando_worker.attention.backend import AttentionLayer, DistanceBias, page_numbers
 from pando_worker.attention.kv_pool import TokenToKVPool
 from pando_worker.attention.scores import attend
+from pando_worker.attention.torch_sources import TorchSources
 from pando_worker.batch import ForwardBatch, Int32, Int64
 
 # Measured: one call with a full mask is as fast, but the mask's memory grows with both lengths.
@@ -34,6 +35,7 @@ class _Kind(NamedTuple):
 
     window: int | None
     released: bool  # whether they use window pages
+    bias: DistanceBias | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,8 @@ class _Decodes:
 
     tokens: Tensor | slice  # [rows], their indices in the batch
     slots: Tensor  # [rows * longest], of the keys that they see
-    mask: Tensor | None  # [rows, 1, 1, longest], added to the scores; None when nothing is padded
+    # [rows, heads or 1, 1, longest], added to the scores; None when nothing is padded or biased
+    mask: Tensor | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ class _BlockKeys:
 
     first: int
     last: int
-    mask: Tensor  # [queries, last - first], added to the scores
+    mask: Tensor  # [queries, last - first], or [heads, ...], added to the scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,7 @@ class _WindowPlan:
 
 
 class TorchAttention:
-    """An `AttentionBackend`. Holds the current batch's plans, and scratch memory for all
+    """A `SourceBackend`. Holds the current batch's plans, and scratch memory for all
     batches."""
 
     def __init__(self, pool: TokenToKVPool, dtype: torch.dtype | None = None) -> None:
@@ -87,17 +90,21 @@ class TorchAttention:
         self._empty = pool.k[0].new_empty(0, dtype=dtype)
         self._group_tokens = max(1, GROUP_BYTES // (self._widths[0] * self._empty.itemsize))
         self._keys = self._values = self._empty  # scratch
-        self._kinds = [_Kind(layer.window, layer.index in pool.windowed) for layer in pool.layers]
+        self._kinds = [
+            _Kind(layer.window, layer.index in pool.windowed, layer.bias) for layer in pool.layers
+        ]
         self._out_slots: dict[bool, Tensor] = {}  # by _Kind.released
         self._plans: dict[_Kind, _WindowPlan] = {}
+        self._sources = TorchSources(pool, self._group_tokens)
 
     def plan(self, batch: ForwardBatch) -> None:
-        numbers = {released: page_numbers(batch, released) for _, released in self._kinds}
+        numbers = {released: page_numbers(batch, released) for _, released, _ in self._kinds}
         self._out_slots = {kind: self._tensor(slots) for kind, (_, slots) in numbers.items()}
         self._plans = {
-            kind: self._plan_window(batch, numbers[kind.released][0], kind.window)
+            kind: self._plan_window(batch, numbers[kind.released][0], kind)
             for kind in dict.fromkeys(self._kinds)
         }
+        self._sources.plan(batch)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, layer: AttentionLayer) -> Tensor:
         kind = self._kinds[layer.index]
@@ -111,6 +118,12 @@ class TorchAttention:
             rows = slice(row.first, row.last)
             self._extend(q[rows], row, plan.mask, layer, out[rows])
         return out
+
+    def keep_sources(self, k: Tensor, v: Tensor, layer: AttentionLayer) -> None:
+        self._sources.keep(k, v, layer)
+
+    def attend_sources(self, q: Tensor, layer: AttentionLayer) -> Tensor:
+        return self._sources.attend(q, layer)
 
     def _decode(self, q: Tensor, decodes: _Decodes, layer: AttentionLayer) -> Tensor:
         """[rows, heads, head_dim] to [rows, heads, v_head_dim]"""
@@ -148,15 +161,15 @@ class TorchAttention:
         self._pool.load(index, slots, keys, values)
         return keys, values
 
-    def _plan_window(self, batch: ForwardBatch, table: Int32, window: int | None) -> _WindowPlan:
+    def _plan_window(self, batch: ForwardBatch, table: Int32, kind: _Kind) -> _WindowPlan:
         # A row's first new token sees the earliest keys.
-        seen = batch.seq_lens
+        seen, window = batch.seq_lens, kind.window
         if window is not None:
             seen = np.minimum(seen, batch.extend_lens + window - 1)
         is_decode = batch.extend_lens == 1
         ends = np.cumsum(batch.extend_lens, dtype=np.int64)
         decodes = [
-            self._plan_decodes(batch, table, rows, seen[rows], ends[rows] - 1)
+            self._plan_decodes(batch, table, rows, seen[rows], ends[rows] - 1, kind.bias)
             for rows in _groups(np.flatnonzero(is_decode), seen, self._group_tokens)
         ]
         extends = []
@@ -165,23 +178,34 @@ class TorchAttention:
             slots = self._tensor(_slots(batch, table, np.array([row]), seen[[row]]))
             ahead = None
             if batch.seen is not None:
+                assert kind.bias is None, "no model that sees has biases by distance"
                 hidden = int(batch.seq_lens[row] - seen[row])  # leading keys that are not gathered
                 ahead = self._blocks(batch.seen[first:last] - hidden, len(slots), window)
             extends.append(_Extend(first, last, slots, ahead))
         longest = max((len(row.slots) for row in extends), default=0)
         self._reserve(max([longest, *(len(group.slots) for group in decodes)]))
         return _WindowPlan(
-            decodes, extends, self._band(longest, window) if extends else self._empty
+            decodes, extends, self._band(longest, window, kind.bias) if extends else self._empty
         )
 
     def _plan_decodes(
-        self, batch: ForwardBatch, table: Int32, rows: Int64, seen: Int32, tokens: Int64
+        self,
+        batch: ForwardBatch,
+        table: Int32,
+        rows: Int64,
+        seen: Int32,
+        tokens: Int64,
+        bias: DistanceBias | None,
     ) -> _Decodes:
-        padded = np.arange(seen.max()) >= seen[:, None]
+        distances = seen[:, None] - 1 - np.arange(seen.max())
+        padded = distances < 0
         mask = None
         if padded.any():
             scores = np.where(padded, -np.inf, 0.0)[:, None, None, :]
             mask = self._tensor(scores).to(self._empty.dtype)
+        if bias is not None:
+            added = bias.at(self._tensor(distances)).transpose(0, 1)[:, :, None]
+            mask = added if mask is None else mask + added
         return _Decodes(
             # Usually the group is the whole batch, and a slice avoids a copy.
             tokens=slice(None) if len(rows) == len(batch.input_ids) else self._tensor(tokens),
@@ -206,15 +230,21 @@ class TorchAttention:
             blocks.append(_BlockKeys(first, last, mask))
         return blocks
 
-    def _band(self, longest: int, window: int | None) -> Tensor:
-        """One mask for all blocks, [QUERY_BLOCK, longest + QUERY_BLOCK], added to the scores.
+    def _band(self, longest: int, window: int | None, bias: DistanceBias | None) -> Tensor:
+        """One mask for all blocks, [QUERY_BLOCK, longest + QUERY_BLOCK], added to the scores; with
+        a bias [heads, ...].
 
         Row i allows the `window` columns up to column longest + i. A block whose first query has
         `before` keys ahead of its own uses the columns from longest - before on.
         """
         closed = self._empty.new_full((QUERY_BLOCK, longest + QUERY_BLOCK), -torch.inf)
         band = closed.triu(longest + 1)
-        return band if window is None else band.add_(closed.tril_(longest - window))
+        if window is not None:
+            band.add_(closed.tril_(longest - window))
+        if bias is None:
+            return band
+        rows, columns = (torch.arange(size, device=band.device) for size in band.shape)
+        return band + bias.at(longest + rows[:, None] - columns)
 
     def _reserve(self, tokens: int) -> None:
         """Scratch for this many gathered tokens; kept, as new memory would cause page faults."""
@@ -232,8 +262,8 @@ def _causal_keys(before: int, queries: int, mask: Tensor, layer: AttentionLayer)
     """For queries that follow `before` keys; `mask` is of `_band`."""
     first = 0 if layer.window is None else max(0, before + 1 - layer.window)
     last = before + queries
-    left = mask.shape[1] - QUERY_BLOCK - before
-    return _BlockKeys(first, last, mask[:queries, left + first : left + last])
+    left = mask.shape[-1] - QUERY_BLOCK - before
+    return _BlockKeys(first, last, mask[..., :queries, left + first : left + last])
 
 
 def _slots(batch: ForwardBatch, table: Int32, rows: Int64, seen: Int32) -> Int64:

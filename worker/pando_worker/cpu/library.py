@@ -29,6 +29,9 @@ _SIGNATURES: dict[str, list[type]] = {
     "pando_grouped_linear": [*(_P,) * 6, _I, _I, _I, _P, _P, _N, _N, _N, _N, _I],
     "pando_grouped_embed": [_P, _P, _P, _P, _I, _I, _I, _P, _N, _N, _N],
     "pando_rms_norm": [_P, _N, _P, _F, _P, _N, _N, _F],
+    "pando_layer_norm": [_P, _P, _P, _P, _N, _N, _F, _I],
+    "pando_add": [_P, _P, _P, _N, _I],
+    "pando_gelu": [_P, _P, _N, _I],
     "pando_add_rms_norm": [_P, _P, _P, _F, _P, _N, _N, _F],
     "pando_embed": [_P, _P, _P, _N, _N, _N],
     "pando_angles": [_P, _P, _F, _P, _P, _N, _N],
@@ -37,8 +40,8 @@ _SIGNATURES: dict[str, list[type]] = {
     "pando_rotate": [_P, _N, _P, _P, _P, _N, _N, _N],
     "pando_store": [_P, _N, _P, _P, _N, _N, _I],
     "pando_attend": [
-        *(_P, _N, _P, _P, _P, _P, _N, _P, _P, _P, _P),
-        *(_N, _N, _N, _N, _N, _N, _N, _F, _F, _I, _I),
+        *(_P, _N, _P, _P, _P, _P, _N, _P, _P, _P, _P, _P, _P),
+        *(_N, _N, _N, _N, _N, _N, _N, _N, _F, _F, _I, _I),
     ],
 }
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from pando_worker.cpu.kernels import Kernels
 from pando_worker.models.grouped import RUN, Groups
 from pando_worker.models.lora import LoraSite, LoraTokens
+from pando_worker.models.mixture import FusedExperts
 from pando_worker.models.ops import Angles, TorchOps
 
 SILU, GELU = 0, 1  # as in kernels.cpp
@@ -25,6 +26,8 @@ class CpuOps:
             which the kernel does not do, pays off.
         other_rows: the same for all other shapes
     """
+
+    fused_experts: FusedExperts | None = None
 
     def __init__(
         self,
@@ -93,6 +96,7 @@ class CpuOps:
                 memory.most_rank,
                 site.sections[0].depth,
                 int(memory.dtype == torch.bfloat16),
+                site.experts,
                 len(site.sections),
             ]
             self._sites[site] = np.array([*numbers, *chain.from_iterable(columns)], dtype=np.int64)
@@ -163,6 +167,34 @@ class CpuOps:
         )
         return x, added
 
+    def layer_norm(self, x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
+        x = x.contiguous()
+        out = torch.empty_like(x)
+        size = x.shape[-1]
+        self._kernels.layer_norm(
+            x.data_ptr(),
+            weight.data_ptr(),
+            None if bias is None else bias.data_ptr(),
+            out.data_ptr(),
+            x.numel() // size,
+            size,
+            eps,
+            self._threads,
+        )
+        return out
+
+    def add(self, x: Tensor, y: Tensor) -> Tensor:
+        x, y = x.contiguous(), y.contiguous()
+        out = torch.empty_like(x)
+        self._kernels.add(x.data_ptr(), y.data_ptr(), out.data_ptr(), x.numel(), self._threads)
+        return out
+
+    def gelu(self, x: Tensor) -> Tensor:
+        x = x.contiguous()
+        out = torch.empty_like(x)
+        self._kernels.gelu(x.data_ptr(), out.data_ptr(), x.numel(), self._threads)
+        return out
+
     def gated(self, gate_up: Tensor, gelu: bool = False) -> Tensor:
         rows, width = gate_up.shape[0], gate_up.shape[1] // 2
         out = torch.empty(rows, width)
@@ -207,6 +239,9 @@ class CpuOps:
             half,
         )
         return cos, sin
+
+    def table(self, angles: Angles) -> Tensor | None:
+        return None
 
     def rotate(self, x: Tensor, angles: Angles) -> Tensor:
         tokens, heads, dim = x.shape

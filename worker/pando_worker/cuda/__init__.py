@@ -1,10 +1,18 @@
 """Running a model on an NVIDIA GPU.
 
     device.py   which GPU a rank has, and its free memory
+    toolchain.py  what the machine lacks to compile kernels
     ops.py      a model's operations on flashinfer's kernels
+    fused_experts.py  a mixture of experts, from its tokens to their sums
     expert_product.py  the products of experts as a Triton kernel, where torch has no kernel
     lora.py     what adapters add to linear layers
-    nucleus.py  top-p without sorting
+    fp8.py      products with matrices that stay in fp8
+    fp8_quantize.py  activations in fp8, for these
+    turn_heads.py  norms and rotation of heads, with keys and values put into the pool
+    kv_store.py  new keys and values put into the pool, in its dtype
+    page_lists.py  the pages of a step, from tables on the device
+    sampling.py  the next token of each row, without sorting
+    nucleus.py  top-p without sorting, by flashinfer
 
 Imports `attention` and the models' operations.
 """

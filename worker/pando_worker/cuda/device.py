@@ -25,7 +25,8 @@ def find_device(kind: Literal["cpu", "cuda"], rank: int, ranks: int) -> torch.de
     if not torch.cuda.is_available():
         raise DeviceUnavailable(
             "device is 'cuda', but torch finds no GPU; see what nvidia-smi and"
-            " CUDA_VISIBLE_DEVICES say, or take device 'cpu'"
+            " CUDA_VISIBLE_DEVICES say (a pod needs nvidia.com/gpu among its limits, a container"
+            " --gpus), or take device 'cpu'"
         )
     if torch.cuda.device_count() < ranks:
         raise DeviceUnavailable(

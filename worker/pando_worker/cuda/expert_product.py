@@ -58,6 +58,66 @@ def tile_rows(rows: int, experts: int) -> int:
 
 
 @triton.jit  # type: ignore[untyped-decorator]
+def find_tile(  # type: ignore[no-untyped-def]
+    ends,
+    experts,
+    tile,
+    EXPERTS: tl.constexpr,  # noqa: N803
+    BLOCK_ROWS: tl.constexpr,  # noqa: N803
+):
+    """A tile's expert, its first row, and the end of its expert's rows. Each expert has whole tiles
+    of its own; for a tile that is not needed the expert is `experts`."""
+    numbers = tl.arange(0, EXPERTS)
+    last = tl.load(ends + numbers, mask=numbers < experts, other=0)
+    first = tl.load(ends + numbers - 1, mask=(numbers > 0) & (numbers < experts), other=0)
+    tiles = tl.where(numbers < experts, (last - first + BLOCK_ROWS - 1) // BLOCK_ROWS, 0)
+    tile_ends = tl.cumsum(tiles, 0)
+    expert = tl.sum((tile_ends <= tile).to(tl.int32), 0)
+    expert = tl.minimum(expert, experts)
+    is_own = numbers == expert
+    first_row = tl.sum(tl.where(is_own, first, 0), 0)
+    end_row = tl.sum(tl.where(is_own, last, 0), 0)
+    first_tile = tl.sum(tl.where(is_own, tile_ends - tiles, 0), 0)
+    return expert, first_row + (tile - first_tile) * BLOCK_ROWS, end_row
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def multiply(  # type: ignore[no-untyped-def]
+    rows,
+    is_row,
+    columns,
+    is_column,
+    inputs,
+    BLOCK_ROWS: tl.constexpr,  # noqa: N803
+    BLOCK_OUT: tl.constexpr,  # noqa: N803
+    BLOCK_IN: tl.constexpr,  # noqa: N803
+    scales=None,
+    scaled_inputs=1,
+    SCALED: tl.constexpr = False,  # noqa: N803
+):
+    """A tile's products in float32, [BLOCK_ROWS, BLOCK_OUT].
+
+    Args:
+        rows, columns: addresses of the first of their `inputs`, [BLOCK_ROWS, BLOCK_IN] and
+            [BLOCK_IN, BLOCK_OUT]
+        scales: with SCALED, addresses of each column's first scale, [BLOCK_OUT], of which there is
+            one for `scaled_inputs` inputs
+    """
+    inner = tl.arange(0, BLOCK_IN)
+    total = tl.zeros((BLOCK_ROWS, BLOCK_OUT), dtype=tl.float32)
+    for start in range(0, inputs, BLOCK_IN):
+        is_inner = start + inner < inputs
+        some = tl.load(rows + start, mask=is_row[:, None] & is_inner[None, :], other=0.0)
+        part = tl.load(columns + start, mask=is_column[None, :] & is_inner[:, None], other=0.0)
+        if SCALED:
+            scale = tl.load(scales + start // scaled_inputs, mask=is_column, other=0.0)
+            total += tl.dot(some, part.to(some.dtype)) * scale[None, :]
+        else:
+            total = tl.dot(some, part, total)
+    return total
+
+
+@triton.jit  # type: ignore[untyped-decorator]
 def _expert_product(  # type: ignore[no-untyped-def]
     x,
     weight,
@@ -75,19 +135,9 @@ def _expert_product(  # type: ignore[no-untyped-def]
     BLOCK_OUT: tl.constexpr,  # noqa: N803
     BLOCK_IN: tl.constexpr,  # noqa: N803
 ):
-    tile = tl.program_id(0)
-    numbers = tl.arange(0, EXPERTS)
-    last = tl.load(ends + numbers, mask=numbers < experts, other=0)
-    first = tl.load(ends + numbers - 1, mask=(numbers > 0) & (numbers < experts), other=0)
-    tiles = tl.where(numbers < experts, (last - first + BLOCK_ROWS - 1) // BLOCK_ROWS, 0)
-    tile_ends = tl.cumsum(tiles, 0)
-    expert = tl.sum((tile_ends <= tile).to(tl.int32), 0)
+    expert, first_row, end_row = find_tile(ends, experts, tl.program_id(0), EXPERTS, BLOCK_ROWS)
     if expert < experts:  # otherwise the tile is not needed
-        is_own = numbers == expert
-        first_row = tl.sum(tl.where(is_own, first, 0), 0)
-        end_row = tl.sum(tl.where(is_own, last, 0), 0)
-        first_tile = tl.sum(tl.where(is_own, tile_ends - tiles, 0), 0)
-        row = first_row + (tile - first_tile) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
+        row = first_row + tl.arange(0, BLOCK_ROWS)
         column = tl.program_id(1) * BLOCK_OUT + tl.arange(0, BLOCK_OUT)
         inner = tl.arange(0, BLOCK_IN)
         is_row, is_column = row < end_row, column < outputs
@@ -95,14 +145,9 @@ def _expert_product(  # type: ignore[no-untyped-def]
         x_rows = x + row.to(tl.int64)[:, None] * x_stride + inner[None, :]
         columns = weight + expert.to(tl.int64) * expert_stride
         columns += column.to(tl.int64)[None, :] * output_stride + inner[:, None]
-        total = tl.zeros((BLOCK_ROWS, BLOCK_OUT), dtype=tl.float32)
-        for start in range(0, inputs, BLOCK_IN):
-            is_inner = start + inner < inputs
-            some_x = tl.load(x_rows + start, mask=is_row[:, None] & is_inner[None, :], other=0.0)
-            some_weight = tl.load(
-                columns + start, mask=is_column[None, :] & is_inner[:, None], other=0.0
-            )
-            total = tl.dot(some_x, some_weight, total)
+        total = multiply(
+            x_rows, is_row, columns, is_column, inputs, BLOCK_ROWS, BLOCK_OUT, BLOCK_IN
+        )
         target = out + row.to(tl.int64)[:, None] * out_stride + column[None, :]
         mask = is_row[:, None] & is_column[None, :]
         tl.store(target, total.to(out.dtype.element_ty), mask=mask)

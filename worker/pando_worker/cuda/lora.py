@@ -41,6 +41,7 @@ def add_lora(y: Tensor, x: Tensor, site: LoraSite, step: LoraTokens) -> None:
         memory.slot_pages.shape[1],
         memory.page_numbers,
         most_rank,
+        site.experts,
     )
     _shrink[(tokens, sections, triton.cdiv(most_rank, BLOCK_RANKS))](
         x,
@@ -94,6 +95,7 @@ def _shrink(  # type: ignore[no-untyped-def]
     most_pages,
     page_numbers,
     most_rank,
+    experts,
     inputs,
     x_stride,
     BLOCK_RANKS: tl.constexpr,  # noqa: N803
@@ -101,8 +103,9 @@ def _shrink(  # type: ignore[no-untyped-def]
 ):
     number, section = tl.program_id(0), tl.program_id(1)
     if number < tl.load(count):
-        slot = tl.load(slots + number)
-        at = slot * all_sections + first_section + section
+        key = tl.load(slots + number)  # slot * experts + expert
+        slot = key // experts
+        at = slot * all_sections + first_section + key % experts * tl.num_programs(1) + section
         rank = tl.load(ranks + at)
         row = tl.program_id(2) * BLOCK_RANKS + tl.arange(0, BLOCK_RANKS)
         if tl.program_id(2) * BLOCK_RANKS < rank:
@@ -140,14 +143,16 @@ def _expand(  # type: ignore[no-untyped-def]
     most_pages,
     page_numbers,
     most_rank,
+    experts,
     y_stride,
     BLOCK_RANKS: tl.constexpr,  # noqa: N803
     BLOCK_OUT: tl.constexpr,  # noqa: N803
 ):
     number, section = tl.program_id(0), tl.program_id(1)
     if number < tl.load(count):
-        slot = tl.load(slots + number)
-        at = slot * all_sections + first_section + section
+        key = tl.load(slots + number)  # slot * experts + expert
+        slot = key // experts
+        at = slot * all_sections + first_section + key % experts * tl.num_programs(1) + section
         rank = tl.load(ranks + at)
         first, width = tl.load(columns + 2 * section), tl.load(columns + 2 * section + 1)
         column = tl.program_id(2) * BLOCK_OUT + tl.arange(0, BLOCK_OUT)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from pando_worker.attention.flashinfer_calls import FlashinferUnavailable
 from pando_worker.models.lora import LoraSite, LoraTokens
+from pando_worker.models.mixture import FusedExperts
 from pando_worker.models.ops import Angles, TorchOps, cos_sin
 
 # The rotary dimensions that flashinfer's kernel supports.
@@ -17,8 +18,17 @@ ROTARY_DIMS = (64, 128, 256, 512)
 # `_grouped_mm_cuda`): Hopper and the data centre's Blackwell. Elsewhere it waits for the device.
 GROUPED_MM_CAPABILITIES = (9, 10)
 
+# Rows per expert up to which the fused kernels run even where there is `grouped_mm`, whose larger
+# tiles suit the many rows of prompts. An estimate that has not been measured.
+FUSED_ROWS = 64
+
 ExpertLinear = Callable[[Tensor, Tensor, Tensor], Tensor]
 AddLora = Callable[[Tensor, Tensor, LoraSite, LoraTokens], None]
+
+
+def has_grouped_mm(capability: tuple[int, int], dtype: torch.dtype) -> bool:
+    """Whether torch multiplies experts in one kernel; arguments as below."""
+    return dtype == torch.bfloat16 and capability[0] in GROUPED_MM_CAPABILITIES
 
 
 def choose_expert_linear(capability: tuple[int, int], dtype: torch.dtype) -> ExpertLinear:
@@ -28,11 +38,17 @@ def choose_expert_linear(capability: tuple[int, int], dtype: torch.dtype) -> Exp
         capability: the GPU's, major and minor
         dtype: bfloat16 or float16
     """
-    if dtype == torch.bfloat16 and capability[0] in GROUPED_MM_CAPABILITIES:
+    if has_grouped_mm(capability, dtype):
         return TorchOps().expert_linear
     # Importing Triton takes time that only models with experts need to spend.
     product: ExpertLinear = import_module("pando_worker.cuda.expert_product").expert_product
     return product
+
+
+def choose_fused_experts(capability: tuple[int, int], dtype: torch.dtype) -> FusedExperts:
+    """`Ops.fused_experts` without waiting for the device; arguments as above."""
+    run = import_module("pando_worker.cuda.fused_experts").fused_experts
+    return FusedExperts(run, FUSED_ROWS) if has_grouped_mm(capability, dtype) else FusedExperts(run)
 
 
 def choose_add_lora() -> AddLora:
@@ -49,6 +65,7 @@ class CudaOps(TorchOps):
         expert_linear: for models with experts; by default torch's
         library: flashinfer; tests pass an equivalent
         add_lora: for models with adapters; by default torch's
+        fused_experts: for models with experts; by default none
 
     Raises:
         FlashinferUnavailable
@@ -59,7 +76,9 @@ class CudaOps(TorchOps):
         expert_linear: ExpertLinear | None = None,
         library: Any = None,
         add_lora: AddLora | None = None,
+        fused_experts: FusedExperts | None = None,
     ) -> None:
+        self.fused_experts = fused_experts
         self._expert_linear = expert_linear or super().expert_linear
         self._add_lora = add_lora or super().add_lora
         if library is None:
@@ -109,6 +128,10 @@ class CudaOps(TorchOps):
             return super().angles(positions, frequencies, scale, dtype)
         table = torch.cat(cos_sin(positions, frequencies, scale), dim=-1)[:, 0]
         return table, torch.arange(len(table), dtype=torch.int32, device=table.device)
+
+    def table(self, angles: Angles) -> Tensor | None:
+        table, rows = angles
+        return table if rows.dtype == torch.int32 else None
 
     def rotate(self, x: Tensor, angles: Angles) -> Tensor:
         dim = x.shape[-1]

@@ -24,8 +24,10 @@ from pando_worker.cores import available_cores
 from pando_worker.engine.step_log import StepLog
 from pando_worker.engine.step_times import AnnouncingRunner
 from pando_worker.grammar.compiler import GrammarCompiler
-from pando_worker.messages import Event, Ready, Stats, Working
+from pando_worker.messages import EXIT_WITH_REASON, Event, Loading, Ready, Stats, Working
+from pando_worker.models.config import read_config
 from pando_worker.models.errors import ModelError
+from pando_worker.progress import Report, Stage
 from pando_worker.ranks.leader import LeadingRunner, followers
 from pando_worker.scheduler.assembly import make_scheduler
 from pando_worker.scheduler.scheduler import Scheduler
@@ -50,7 +52,8 @@ def run_scheduler(
     event_endpoint: str,
     configure_logging: Callable[[], None],
 ) -> None:
-    """Process entry. Exits 1 with one log line if the model cannot be loaded or does not fit."""
+    """Process entry. Exits with EXIT_WITH_REASON after one log line if the model cannot be loaded
+    or does not fit, and with 1 after a failure."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     configure_logging()
@@ -79,7 +82,7 @@ def run_scheduler(
             _Loop(scheduler, commands, sender, settings.log_every_steps, profile).run()
     except ModelError as error:
         log.error("cannot serve this model: %s", error)
-        sys.exit(1)
+        sys.exit(EXIT_WITH_REASON)
     except Exception:
         log.exception("the scheduler failed")  # in the log's form, not multiprocessing's
         sys.exit(1)
@@ -93,12 +96,16 @@ def _load(
     followers: list[zmq.Socket[bytes]],
     sender: "_EventSender",
 ) -> Scheduler:
+    report = _reporting(sender)
+    report(Stage.LIBRARIES, 0.0)
+    if read_config(Path(settings.model), settings.model_impl).is_text_encoder:
+        return _load_text_encoder(settings, sender, report)
     # Torch takes seconds to import; nothing before this point needs it.
     from pando_worker.ranks.group import join
     from pando_worker.runner.model_runner import TorchModelRunner
     from pando_worker.runner.threaded import ThreadedRunner
 
-    model = TorchModelRunner(settings, join(settings, 0, directory))
+    model = TorchModelRunner(settings, join(settings, 0, directory), report)
     runner: ModelRunner = model
     if followers:
         runner = leading = LeadingRunner(model, followers)
@@ -106,14 +113,50 @@ def _load(
             model.adapters.send = leading.send_adapter
     if settings.overlap_schedule and settings.device == "cpu":
         runner = ThreadedRunner(runner)
-    runner = AnnouncingRunner(runner, lambda seconds: sender.send(Working(seconds=seconds)))
+    runner = _announcing(runner, sender)
     # On CPU the model needs the cores: a thread that fills masks would wait for one.
     spare = 1
     if settings.device != "cpu":
         spare = max(1, min(_MASK_THREADS, available_cores() // 2))
     vocab_size = model.config.vocab_size
-    grammars = GrammarCompiler(Path(settings.model), vocab_size, mask_threads=spare)
+    grammars = GrammarCompiler(
+        Path(settings.model),
+        vocab_size,
+        mask_threads=spare,
+        is_whole=model.config.encoder is not None,
+    )
     return make_scheduler(settings, model.pools, runner, grammars, adapters=model.adapters)
+
+
+def _load_text_encoder(
+    settings: WorkerSettings, sender: "_EventSender", report: Report
+) -> Scheduler:
+    from pando_worker.runner.encoder_runner import EncoderRunner  # imports torch
+    from pando_worker.runner.threaded import ThreadedRunner
+
+    model = EncoderRunner(settings, report)
+    runner: ModelRunner = model
+    if settings.overlap_schedule and settings.device == "cpu":
+        runner = ThreadedRunner(runner)
+    return make_scheduler(settings, model.pools, _announcing(runner, sender))
+
+
+def _announcing(runner: ModelRunner, sender: "_EventSender") -> ModelRunner:
+    return AnnouncingRunner(runner, lambda seconds: sender.send(Working(seconds=seconds)))
+
+
+def _reporting(sender: "_EventSender") -> Report:
+    """Sends each stage, and within a stage not more often than it is shown."""
+    shown: tuple[Stage | None, float] = None, 0.0
+
+    def report(stage: Stage, done: float) -> None:
+        nonlocal shown
+        now = time.monotonic()
+        if stage is not shown[0] or now - shown[1] >= STATS_MIN_S:
+            shown = stage, now
+            sender.send(Loading(stage=stage, done=done))
+
+    return report
 
 
 def _profile(directory: Path | None, sender: "_EventSender") -> "StepProfile | None":

@@ -50,9 +50,11 @@ class StepTimes:
 
 def kind_of(batch: ForwardBatch) -> int:
     """The power of two of the batch's work, in tokens. Those of images that are encoded count
-    again, although a vision tower is mostly smaller than its decoder."""
+    again, although a vision tower is mostly smaller than its decoder; positions of sources count as
+    well."""
     attended = np.dot(batch.extend_lens.astype(np.float64), batch.seq_lens)
     encoded = sum(image.tokens for image in batch.images.encode) if batch.images else 0
+    encoded += batch.sources.num_positions if batch.sources else 0
     return (len(batch.input_ids) + encoded + int(attended) // DOUBLING).bit_length()
 
 

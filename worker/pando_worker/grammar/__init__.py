@@ -5,8 +5,10 @@ Read in this order:
     compiler.py    compiles grammars off the scheduler's thread and caches recent ones
     lanes.py       the compiler's threads, which serve clients in turn
     vocabulary.py  the tokenizer, in llguidance's form
+    fit.py         what a grammar needs for a tokenizer's peculiarities
     masks.py       fills the masks of a batch on several threads
     limits.py      how large a grammar may be
+    speech.py      the rules of a speech model's output
     errors.py      GrammarError
 
 Requests' fields become grammars in `server/jobs/constraints.py`. Imports the tokenizer.

@@ -15,13 +15,15 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
-from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 from numpy.typing import NDArray
 
 from pando_worker.grammar.errors import GrammarError
+from pando_worker.grammar.fit import Fit
 from pando_worker.grammar.grammar import Grammar
 from pando_worker.grammar.lanes import Lane
 from pando_worker.grammar.limits import LIMITS, MAX_GRAMMAR_CHARS, TRIAL_CHARS, TRIAL_LIMITS
@@ -39,6 +41,7 @@ _NOTHING_FITS = "NoExtensionBias"  # llguidance's name for an empty mask
 class _Tables:
     tokenizer: LLTokenizer
     eos: frozenset[int]
+    fit: Fit
 
 
 class _Kept:
@@ -84,6 +87,7 @@ class GrammarCompiler:
         eos_token_ids: Iterable[int] | None = None,
         *,
         mask_threads: int = 1,
+        is_whole: bool = False,
     ) -> None:
         """
         Args:
@@ -91,10 +95,12 @@ class GrammarCompiler:
             eos_token_ids: any of them may end a complete output; by default those of the
                 generation config. At least one must be below vocab_size.
             mask_threads: threads that fill the masks of a batch; with 1 the caller fills them.
+            is_whole: outputs are texts of their own, not continuations of their prompts.
         """
         self.vocab_size = vocab_size
         self._model_dir = model_dir
         self._eos_token_ids = eos_token_ids
+        self._is_whole = is_whole
         self._tables: _Tables | None = None
         self._loading = threading.Lock()
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
@@ -172,10 +178,8 @@ class GrammarCompiler:
     def _is_cheap(self, text: str) -> bool:
         if len(text) > TRIAL_CHARS:
             return False
-        matcher = LLMatcher(self._load().tokenizer, text, log_level=0, limits=TRIAL_LIMITS)
-        if not matcher.is_error():
-            self._begin(matcher)
-        return not matcher.is_error()
+        matcher = self._matcher(text, TRIAL_LIMITS)
+        return not matcher.is_error() and self._begin(matcher) is None
 
     def _copy(self, grammar: Future[Grammar], done: Future[LLMatcher | str]) -> None:
         """Answer a future of `compile`. Catches everything: an error raised in a callback would be
@@ -196,51 +200,75 @@ class GrammarCompiler:
     def _compile(self, text: str) -> LLMatcher:
         if len(text) > MAX_GRAMMAR_CHARS:
             raise GrammarError(f"the grammar has {len(text)} characters: over {MAX_GRAMMAR_CHARS}")
-        matcher = LLMatcher(self._load().tokenizer, text, log_level=0, limits=LIMITS)
+        matcher = self._matcher(text, LIMITS)
         if matcher.is_error():
             raise GrammarError(_problem(matcher))
-        first = matcher.deep_copy()
-        self._begin(first)
-        if first.is_error():
-            raise GrammarError(_problem(first))
+        if problem := self._begin(matcher.deep_copy()):
+            raise GrammarError(problem)
         return matcher
 
-    def _begin(self, matcher: LLMatcher) -> None:
-        """Take the first steps, along forced tokens or else any allowed token.
+    def _matcher(self, text: str, limits: LLParserLimits) -> LLMatcher:
+        tables = self._load()
+        return LLMatcher(tables.tokenizer, tables.fit.fitted(text), log_level=0, limits=limits)
+
+    def _begin(self, matcher: LLMatcher) -> str | None:
+        """Take the first steps, along forced tokens or else any allowed token; returns what is
+        wrong with the grammar.
 
         Only then do some grammars turn out to allow nothing or to be too complex. The first masks
         are also the most expensive, up to a second for a hostile grammar, and the copies share
         their result.
         """
         words = np.zeros(-(-self.vocab_size // 32), dtype=np.int32)
+        had_choice = False
         for _ in range(_FIRST_STEPS):
             matcher.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
             if not matcher.is_error() and not matcher.is_stopped():
-                matcher.try_consume_tokens(matcher.compute_ff_tokens() or self._some_token(words))
+                if not (tokens := matcher.compute_ff_tokens()):
+                    allowed = self._some_tokens(words)
+                    had_choice |= len(allowed) > 1
+                    tokens = allowed[:1]
+                matcher.try_consume_tokens(tokens)
             if matcher.is_error():
-                return
+                # Where tokens cannot spell any text, another token may have led further.
+                is_dead_end = had_choice and _fits_nothing(matcher)
+                return None if is_dead_end else _problem(matcher)
+        return None
 
-    def _some_token(self, words: NDArray[np.int32]) -> list[int]:
-        """A token that the mask allows and that does not end the output; empty if there is none."""
+    def _some_tokens(self, words: NDArray[np.int32]) -> list[int]:
+        """Tokens that the mask allows and that do not end the output, two at most."""
         allowed = np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little"))
-        return [int(id) for id in allowed if id not in self._load().eos][:1]
+        eos = self._load().eos
+        return list(islice((int(id) for id in allowed if id not in eos), 2))
 
     def _load(self) -> _Tables:
         """Load the tables with the first grammar: it is slow, and many workers never get one."""
         with self._loading:
             if self._tables is None:
-                self._tables = _load_tables(self._model_dir, self.vocab_size, self._eos_token_ids)
+                self._tables = _load_tables(
+                    self._model_dir, self.vocab_size, self._eos_token_ids, is_whole=self._is_whole
+                )
             return self._tables
 
 
+def _error(matcher: LLMatcher) -> str:
+    return matcher.get_error().removesuffix("<non-verbose/>").strip()
+
+
+def _fits_nothing(matcher: LLMatcher) -> bool:
+    return _error(matcher) == _NOTHING_FITS
+
+
 def _problem(matcher: LLMatcher) -> str:
-    error = matcher.get_error().removesuffix("<non-verbose/>").strip()
-    if error == _NOTHING_FITS:
-        return "the grammar allows no output: no finite text matches it"
+    error = _error(matcher)
+    if _fits_nothing(matcher):
+        return "the grammar allows no output: no finite text of the model's tokens matches it"
     return f"the grammar cannot be followed: {error}"
 
 
-def _load_tables(model_dir: Path, vocab_size: int, eos_token_ids: Iterable[int] | None) -> _Tables:
+def _load_tables(
+    model_dir: Path, vocab_size: int, eos_token_ids: Iterable[int] | None, *, is_whole: bool
+) -> _Tables:
     tokenizer = load_essentials(model_dir)
     if eos_token_ids is None:
         config = read_generation_config(model_dir, tokenizer.eos_token_id, vocab_size)
@@ -249,4 +277,8 @@ def _load_tables(model_dir: Path, vocab_size: int, eos_token_ids: Iterable[int] 
     if not eos:
         raise GrammarError("the model has no end-of-sequence token to end an output with")
     vocabulary = load_vocabulary(tokenizer.backend(), vocab_size, eos)
-    return _Tables(LLTokenizer(TokenizerWrapper(vocabulary), eos_token=sorted(eos)), eos)
+    fit = Fit(
+        forces=vocabulary.spells_any_text,
+        leads_with_space=is_whole and vocabulary.leads_with_space,
+    )
+    return _Tables(LLTokenizer(TokenizerWrapper(vocabulary), eos_token=sorted(eos)), eos, fit)

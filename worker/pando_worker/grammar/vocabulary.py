@@ -13,16 +13,38 @@ from tokenizers import Tokenizer
 
 from pando_worker.tokenizer.detokenizer import Vocabulary
 
+_BYTES_OF_TEXT = frozenset(range(0xF5)) - {0xC0, 0xC1}
+"""The bytes that occur in UTF-8."""
+
 
 class GrammarVocabulary:
     """Has the interface that `llguidance.TokenizerWrapper` expects of a tokenizer."""
 
-    def __init__(self, tokens: list[bytes], special: Set[int], eos: int, tokenizer: Tokenizer):
-        self.tokens = tokens  # [vocab_size]; empty for ids that may never be sampled
+    def __init__(
+        self,
+        tokens: list[bytes],
+        special: Set[int],
+        eos: int,
+        tokenizer: Tokenizer,
+        *,
+        leads_with_space: bool,
+    ) -> None:
+        """
+        Args:
+            tokens: [vocab_size]; empty for ids that may never be sampled
+            leads_with_space: see `Vocabulary`
+        """
+        self.tokens = tokens
+        self.leads_with_space = leads_with_space
         self.special_token_ids = sorted(special)
         self.eos_token_id = eos
         self.bos_token_id = None
         self._tokenizer = tokenizer
+        # T5's, for example, has no token for a brace: it reads one as "unknown".
+        single = {
+            token[0] for id, token in enumerate(tokens) if len(token) == 1 and id not in special
+        }
+        self.spells_any_text = single >= _BYTES_OF_TEXT or not _reads_unknowns(tokenizer)
 
     def __call__(self, text: str) -> list[int]:
         return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
@@ -38,7 +60,19 @@ def load_vocabulary(backend: Tokenizer, vocab_size: int, eos: Set[int]) -> Gramm
         (tokenizer.id_to_token(id) or "").encode() if id in special else spelled[id]
         for id in range(vocab_size)
     ]
-    return GrammarVocabulary(tokens, {id for id in special if id < vocab_size}, min(eos), tokenizer)
+    return GrammarVocabulary(
+        tokens,
+        {id for id in special if id < vocab_size},
+        min(eos),
+        tokenizer,
+        leads_with_space=spelled.leads_with_space,
+    )
+
+
+def _reads_unknowns(tokenizer: Tokenizer) -> bool:
+    """Whether it has a token for characters that it lacks."""
+    model = msgspec.json.decode(tokenizer.to_str())["model"]
+    return any(model.get(name) is not None for name in ("unk_token", "unk_id"))
 
 
 def _continuing(tokenizer: Tokenizer) -> Tokenizer:

@@ -39,5 +39,12 @@ def of_adapter(namespace: bytes, identity: bytes) -> bytes:
     return blake2b(words, digest_size=_DIGEST_BYTES, person=b"adapter").digest() + _SIGN
 
 
+def of_source(namespace: bytes, digest: bytes) -> bytes:
+    """The namespace of an encoder-decoder's requests with this source within that of their salts:
+    what the decoder computes for its tokens depends on it."""
+    words = digest + namespace
+    return blake2b(words, digest_size=_DIGEST_BYTES, person=b"source").digest() + _SIGN
+
+
 def _utf8(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")

@@ -120,6 +120,13 @@ class RadixCache(EvictableTree):
         self._touch(end)
         return known
 
+    def hold(self, match: Match) -> None:
+        """Keep the host part of `match` until `load`, which must follow: what is evicted from the
+        device in between may take the host's pages."""
+        assert self._host is not None
+        for node in path_down(match.node, match.end):
+            self._host.begin_load(node)
+
     def load(self, match: Match) -> Match:
         """Load the host part of `match` to the device, by copies that run before the next batch;
         returns the match with all its pages on the device.
@@ -127,9 +134,8 @@ class RadixCache(EvictableTree):
         `match.node` must be locked, and `match.host_pages` pages must be free or evictable.
         """
         assert self._host is not None
+        self.hold(match)
         nodes = path_down(match.node, match.end)
-        for node in nodes:
-            self._host.begin_load(node)
         self.evict(match.host_pages - self._allocator.num_free)
         pages = self._allocator.alloc(match.host_pages)
         start = 0

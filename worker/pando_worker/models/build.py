@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
+from pando_worker.models.fp8 import Fp8Matrix
 from pando_worker.models.grouped import Grouping, Integers
 from pando_worker.models.ops import Ops, TorchOps
 from pando_worker.models.parallel import ParallelGroup
@@ -22,6 +23,7 @@ class Build:
     context_length: int  # of the longest sequence that is served
     ops: Ops = field(default_factory=TorchOps)
     has_head: bool = True  # False: the model yields hidden states only
+    labels: int = 0  # of a model that classifies texts
 
     def parameter(self, *shape: int) -> nn.Parameter:
         """A parameter on "meta", without memory until weights are loaded."""
@@ -51,4 +53,4 @@ class Fill(NamedTuple):
     name: str  # in the checkpoint
     shape: tuple[int, ...]  # of the checkpoint's whole tensor
     part: tuple[slice, ...]  # this rank's part, one slice per dimension
-    memory: Tensor | Packed
+    memory: Tensor | Packed | Fp8Matrix

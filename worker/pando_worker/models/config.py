@@ -10,11 +10,17 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
-from pando_worker.models.base_model import saved_as_base, with_head
-from pando_worker.models.errors import BrokenCheckpoint, UnsupportedModel
-from pando_worker.models.registry import FAMILIES
-from pando_worker.models.rope import Count, mrope_fields, rope_fields
-from pando_worker.models.text_part import (
+from pando_worker.models.errors import UnsupportedModel, unreadable
+from pando_worker.models.kinds.base_model import has_lm_head, saved_as_base, with_head
+from pando_worker.models.kinds.classifier import Classifier, read_classifier
+from pando_worker.models.kinds.encoder_decoder import (
+    ENCODER_DECODERS,
+    EncoderInput,
+    TextInput,
+    encoder_input,
+)
+from pando_worker.models.kinds.text_encoder import TEXT_ENCODERS, longest_sentence, text_positions
+from pando_worker.models.kinds.text_part import (
     WITH_IMAGES,
     VideoForm,
     image_token,
@@ -22,6 +28,8 @@ from pando_worker.models.text_part import (
     video_form,
     whole_image_tokens,
 )
+from pando_worker.models.registry import FAMILIES
+from pando_worker.models.rope import Count, mrope_fields, rope_fields
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -56,6 +64,9 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     image_token: int | None  # stands for images in prompts; None if the model reads text only
     video: VideoForm | None  # None if it sees no videos
     whole_image_tokens: int  # of an image, if these see each other; 0: attention is causal
+    encoder: EncoderInput | None  # of an encoder-decoder
+    is_text_encoder: bool  # all tokens see each other; it embeds or classifies
+    classifier: Classifier | None  # of a model that classifies texts
     fields: dict[str, Any]  # all fields, including implied ones; for `family_config`
 
 
@@ -65,6 +76,8 @@ class _Given(msgspec.Struct):
     vocab_size: Count
     max_position_embeddings: Count | None = None
     n_positions: Count | None = None  # GPT-2's name for it
+    max_target_positions: Count | None = None  # Whisper's, of the decoder
+    is_encoder_decoder: bool = False
     architectures: list[str] = []
     partial_rotary_factor: float = 1.0
     rope_parameters: dict[str, Any] = {}
@@ -92,36 +105,58 @@ def read_config(model_dir: Path, impl: ModelImpl = "auto") -> ModelConfig:
                 f" than text; of such, these are supported: {', '.join(WITH_IMAGES)}"
             )
         given = msgspec.convert(raw, _Given)
-    except msgspec.ValidationError as error:
-        raise BrokenCheckpoint(f"{path}: {error}") from error
     except (OSError, msgspec.DecodeError) as error:
-        raise BrokenCheckpoint(f"cannot read {path}: {error}") from error
-    known = [name for name in map(with_head, given.architectures) if name in FAMILIES]
+        raise unreadable(path, error) from error
+    known = [name for each in given.architectures if (name := _known_as(each)) in FAMILIES]
     if not known and (impl == "pando" or not given.architectures):
         supported = ", ".join(FAMILIES)
         raise UnsupportedModel(
             f"{path} has architectures {given.architectures}; supported: {supported}"
         )
-    positions = given.max_position_embeddings or given.n_positions
+    if given.is_encoder_decoder and not known:
+        raise UnsupportedModel(
+            f"{path} has architectures {given.architectures}, which are encoder-decoders; of such,"
+            f" these are supported: {', '.join(ENCODER_DECODERS)}"
+        )
+    encoder = encoder_input(raw) if known else None
+    positions = given.max_position_embeddings or given.n_positions or given.max_target_positions
+    if isinstance(encoder, TextInput):
+        positions = encoder.positions
+    longest_text = text_positions(raw, known[0]) if known else None
+    if longest_text is not None:
+        positions = min(longest_text, longest_sentence(model_dir) or longest_text)
     if positions is None:
         raise UnsupportedModel(
             f"{path} ({given.architectures}) has no max_position_embeddings: models without, of"
             " state spaces or ALiBi, are not supported"
         )
     architecture = (known or given.architectures)[0]
+    is_text_encoder = longest_text is not None
     return ModelConfig(
         path=path,
         impl=impl,
         architecture=architecture,
-        has_head=architecture in given.architectures and not saved_as_base(model_dir),
+        has_head=architecture in given.architectures
+        and not is_text_encoder
+        and not saved_as_base(model_dir),
         vocab_size=given.vocab_size,
-        hidden_size=raw.get("hidden_size"),
+        hidden_size=raw.get("hidden_size") or raw.get("d_model"),
         max_position_embeddings=positions,
         image_token=image_token(whole),
         video=video_form(whole),
         whole_image_tokens=whole_image_tokens(whole),
-        fields=_with_implied(raw, given) if known else raw,
+        encoder=encoder,
+        is_text_encoder=is_text_encoder,
+        classifier=read_classifier(raw, given.architectures[0], sees_all=is_text_encoder)
+        if given.architectures
+        else None,
+        fields=_with_implied(raw, given, model_dir) if known else raw,
     )
+
+
+def _known_as(architecture: str) -> str:
+    """The name by which the registry has it."""
+    return architecture if architecture in TEXT_ENCODERS else with_head(architecture)
 
 
 def family_config(config: ModelConfig, config_type: type[T]) -> T:
@@ -141,17 +176,18 @@ def family_config(config: ModelConfig, config_type: type[T]) -> T:
             allowed = [NEUTRAL[name]] if name in NEUTRAL else None
         if allowed is not None and value not in allowed:
             raise _unsupported(config, f"{name} {value!r}", allowed)
-    kinds = _tags(known["rope"])
-    kind = config.fields["rope"]["rope_type"]
-    if kind not in kinds:
-        raise _unsupported(config, f"rope type {kind!r}", kinds)
+    if "rope" in known:
+        kinds = _tags(known["rope"])
+        kind = config.fields["rope"]["rope_type"]
+        if kind not in kinds:
+            raise _unsupported(config, f"rope type {kind!r}", kinds)
     try:
         return msgspec.convert(config.fields, config_type)
     except msgspec.ValidationError as error:
-        raise BrokenCheckpoint(f"{config.path}: {error}") from error
+        raise unreadable(config.path, error) from error
 
 
-def _with_implied(raw: dict[str, Any], given: _Given) -> dict[str, Any]:
+def _with_implied(raw: dict[str, Any], given: _Given, model_dir: Path) -> dict[str, Any]:
     scaling = given.rope_scaling or given.rope_parameters
     others = {SPELLINGS[name]: value for name, value in raw.items() if name in SPELLINGS}
     # If window layers have their own angles: in the form of transformers 5, or in the older one.
@@ -169,6 +205,7 @@ def _with_implied(raw: dict[str, Any], given: _Given) -> dict[str, Any]:
         "rope": rope_fields(raw, full),
         "mrope": mrope_fields(raw, full),
         "sliding_rope": rope_fields(raw, sliding),
+        "has_lm_head": has_lm_head(model_dir),
     }
 
 

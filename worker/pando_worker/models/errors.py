@@ -3,6 +3,10 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+import msgspec
+
+from pando_fleet.misread import misread
+
 
 class ModelError(Exception):
     """This model cannot be served. The message says what was found and what is supported."""
@@ -26,6 +30,13 @@ class DoesNotFit(ModelError):  # noqa: N818
 
 class DeviceUnavailable(ModelError):  # noqa: N818
     """The requested device does not exist."""
+
+
+def unreadable(path: Path, error: OSError | msgspec.DecodeError) -> ModelError:
+    """The error if a file is missing, is not JSON, or has other fields than it must."""
+    if isinstance(error, OSError):
+        return BrokenCheckpoint(f"cannot read {path}: {error.strerror or error}")
+    return BrokenCheckpoint(f"cannot read {path}: {misread(error).about('it')}")
 
 
 def mismatch(model_dir: Path, missing: Iterable[str], unexpected: Iterable[str]) -> ModelError:

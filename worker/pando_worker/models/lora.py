@@ -6,7 +6,7 @@ checkpoint. A step's tokens are sorted by slot, so that those of one adapter are
 together.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,13 +28,20 @@ class LoraTokens:
         slots: int32 [n], the slot of each
         count: int32 [1], how many of the n there are; the rest is padding
         runs: slot, first and end of each group of neighbours with one slot, for code that works on
-            the host
+            the host; may be left out
+        linear_alone: whether no adapter of the step has anything but linear layers
     """
 
     tokens: Tensor
     slots: Tensor
     count: Tensor
     runs: Sequence[tuple[int, int, int]] = ()
+    linear_alone: bool = True
+
+    @property
+    def host_runs(self) -> Sequence[tuple[int, int, int]]:
+        """`runs`, waiting for the device if they were left out."""
+        return self.runs or runs_of(self.slots[: int(self.count)].cpu().numpy())
 
 
 def sorted_by_slot(slots: Int32) -> tuple[Int32, Int32]:
@@ -61,9 +68,9 @@ def runs_of(slots: Int32) -> list[tuple[int, int, int]]:
 class PackedSection:
     """What an adapter has of a section. The starts of its matrices are those of `pieces`."""
 
-    rank: int = 0  # 0: nothing
+    rank: int = 0  # 0: nothing; of a whole table 1
     scale: float = 0.0
-    a: int = 0  # start of A, [rank, inputs]
+    a: int = 0  # start of A, [rank, inputs]; of an embedding's, [inputs, rank]; of a whole table
     b: int = 0  # start of B transposed, [rank, outputs]
 
 
@@ -101,6 +108,8 @@ class LoraMemory:
         scales: float32 [slots, sections]
         starts: int64 [slots, sections, 2], of A and B
         step: None if all tokens run the base model
+        heads: the same for the rows that the head computes, if an adapter has more than linear
+            layers
     """
 
     def __init__(
@@ -127,7 +136,9 @@ class LoraMemory:
         # The same for code on the host, which need not wait for the device.
         self._held: list[tuple[PackedSection, ...]] = [()] * slots
         self._held_pages: list[list[int]] = [[] for _ in range(slots)]
+        self._linear_alone = [True] * slots
         self.step: LoraTokens | None = None
+        self.heads: LoraTokens | None = None
         self._stream: torch.cuda.Stream | None = None
         if device.type == "cuda":
             self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
@@ -136,7 +147,12 @@ class LoraMemory:
     def dtype(self) -> torch.dtype:
         return self.pages.dtype
 
-    def put(self, slot: int, pages: Sequence[int], adapter: PackedAdapter) -> None:
+    def put(
+        self,
+        slot: int,
+        pages: Sequence[int],
+        adapter: PackedAdapter,
+    ) -> None:
         """Copy an adapter into pages, and let a slot refer to them. No step uses either now. There
         may be more pages than it needs, if another rank's share needs them.
 
@@ -156,21 +172,51 @@ class LoraMemory:
     def _refer(self, slot: int, pages: Sequence[int], adapter: PackedAdapter) -> None:
         sections = adapter.sections
         self._held[slot], self._held_pages[slot] = sections, list(pages)
+        self._linear_alone[slot] = not any(
+            held.rank and not section.is_linear
+            for held, section in zip(sections, self.layout, strict=True)
+        )
+        # By numpy, which reads lists in a tenth of the time that torch takes.
+        ranks = np.array([each.rank for each in sections], dtype=np.int32)
+        scales = np.array([each.scale for each in sections], dtype=np.float32)
+        starts = np.array([(each.a, each.b) for each in sections], dtype=np.int64)
         self.slot_pages[slot, : len(pages)] = torch.tensor(pages, dtype=torch.int32)
-        self.ranks[slot] = torch.tensor([each.rank for each in sections], dtype=torch.int32)
-        self.scales[slot] = torch.tensor([each.scale for each in sections])
-        self.starts[slot] = torch.tensor([[each.a, each.b] for each in sections])
+        self.ranks[slot] = torch.from_numpy(ranks)
+        self.scales[slot] = torch.from_numpy(scales)
+        self.starts[slot] = torch.from_numpy(starts)
 
     def held(self, slot: int, section: int) -> PackedSection:
         return self._held[slot][section]
 
+    def linear_alone(self, slots: Iterable[int]) -> bool:
+        """Whether the adapters in these slots have nothing but linear layers."""
+        return all(self._linear_alone[slot] for slot in slots)
+
+    def parts(self, slot: int, start: int, rows: int, columns: int) -> Iterator[tuple[int, Tensor]]:
+        """A matrix of the slot's adapter as it lies in pages: the first row of each part, and the
+        part."""
+        for piece in pieces(start, rows, columns, self.page_numbers):
+            page = self.pages[self._held_pages[slot][piece.page]]
+            numbers = page[piece.place : piece.place + piece.rows * columns]
+            yield piece.first, numbers.view(piece.rows, columns)
+
+    def rows(self, slot: int, start: int, columns: int, rows: Tensor) -> Tensor:
+        """Some rows of a matrix, [n, columns]; `rows` is int64 [n]. Does not wait for the
+        device."""
+        page, place = divmod(start, self.page_numbers)
+        first, in_page = (self.page_numbers - place) // columns, self.page_numbers // columns
+        later = rows - first
+        is_first = later < 0
+        number = torch.where(is_first, page, page + 1 + later // in_page)
+        place_in_page = torch.where(is_first, place + rows * columns, later % in_page * columns)
+        starts = self.slot_pages[slot].long()[number] * self.page_numbers + place_in_page
+        columns_of_row = torch.arange(columns, device=rows.device)
+        return self.pages.view(-1)[starts[:, None] + columns_of_row]
+
     def matrix(self, slot: int, start: int, rows: int, columns: int) -> Tensor:
         """A matrix of the slot's adapter."""
-        parts = [
-            self.pages[self._held_pages[slot][piece.page]][piece.place :][: piece.rows * columns]
-            for piece in pieces(start, rows, columns, self.page_numbers)
-        ]
-        return (parts[0] if len(parts) == 1 else torch.cat(parts)).view(rows, columns)
+        parts = [part for _, part in self.parts(slot, start, rows, columns)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def lora_bytes(layout: Layout, pages: int, dtype: torch.dtype) -> int:
@@ -183,15 +229,21 @@ class LoraSite:
 
     Args:
         first: index of its first section in the layout
+        sections: with experts, those of the first of them; the others' follow in the layout
+        experts: how many have sections of the same sizes. A token's slot is then
+            slot * experts + expert
 
     Attributes:
         columns: int32 [sections, 2], the first of the layer's outputs and how many there are
     """
 
-    def __init__(self, memory: LoraMemory, first: int, sections: Sequence[Section]) -> None:
+    def __init__(
+        self, memory: LoraMemory, first: int, sections: Sequence[Section], experts: int = 1
+    ) -> None:
         self.memory = memory
         self.first = first
         self.sections = tuple(sections)
+        self.experts = experts
         columns = [[section.first_output, section.width] for section in sections]
         self.columns = torch.tensor(columns, dtype=torch.int32, device=memory.pages.device)
 
@@ -202,10 +254,12 @@ def add_lora(y: Tensor, x: Tensor, site: LoraSite, step: LoraTokens) -> None:
     With torch's operators, one adapter after the other.
     """
     memory = site.memory
-    for slot, first, end in step.runs:
+    for key, first, end in step.host_runs:
+        slot, expert = divmod(key, site.experts)
         tokens = step.tokens[first:end]
         inputs = x[tokens]
-        for index, section in enumerate(site.sections, site.first):
+        of_expert = site.first + expert * len(site.sections)
+        for index, section in enumerate(site.sections, of_expert):
             held = memory.held(slot, index)
             if not held.rank:
                 continue

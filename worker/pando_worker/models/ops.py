@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from pando_worker.models.grouped import Groups
 from pando_worker.models.lora import LoraSite, LoraTokens, add_lora
+from pando_worker.models.mixture import FusedExperts
 
 Angles = tuple[Tensor, Tensor]
 """The rotary angles of a step's tokens, in the form of the `Ops` that made them."""
@@ -15,6 +16,11 @@ Angles = tuple[Tensor, Tensor]
 
 class Ops(Protocol):
     """Operations that a device may fuse or speed up. Unless noted, results are new tensors."""
+
+    @property
+    def fused_experts(self) -> FusedExperts | None:
+        """Mixtures of experts in kernels of their own; None: `expert_linear` and torch."""
+        ...
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """[..., in] to [..., out] by weight [out, in] and bias [out]."""
@@ -43,6 +49,18 @@ class Ops(Protocol):
         self, x: Tensor, added: Tensor, weight: Tensor, eps: float, offset: bool = False
     ) -> tuple[Tensor, Tensor]:
         """x + added and its norm, [num_tokens, hidden_size] each; may reuse the inputs' memory."""
+        ...
+
+    def layer_norm(self, x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
+        """Normalise the last dimension, times weight, plus a bias if there is one."""
+        ...
+
+    def add(self, x: Tensor, y: Tensor) -> Tensor:
+        """x + y, of one shape."""
+        ...
+
+    def gelu(self, x: Tensor) -> Tensor:
+        """With the error function, not the tanh approximation."""
         ...
 
     def gated(self, gate_up: Tensor, gelu: bool = False) -> Tensor:
@@ -74,6 +92,10 @@ class Ops(Protocol):
         memory of x."""
         ...
 
+    def table(self, angles: Angles) -> Tensor | None:
+        """Angles as `HeadTurn.table`, for attention backends that rotate; None if they cannot."""
+        ...
+
     def add_lora(self, y: Tensor, x: Tensor, site: LoraSite, step: LoraTokens) -> None:
         """Add to y, [num_tokens, outputs], what adapters make of x, [num_tokens, inputs]."""
         ...
@@ -89,13 +111,18 @@ class ChosenOps:
         self.linear = ops.linear
         self.grouped_linear = ops.grouped_linear
         self.expert_linear = ops.expert_linear
+        self.fused_experts = ops.fused_experts
         self.rms_norm = ops.rms_norm
         self.add_rms_norm = ops.add_rms_norm
+        self.layer_norm = ops.layer_norm
+        self.add = ops.add
+        self.gelu = ops.gelu
         self.gated = ops.gated
         self.embedding = ops.embedding
         self.grouped_embedding = ops.grouped_embedding
         self.angles = ops.angles
         self.rotate = ops.rotate
+        self.table = ops.table
         self.add_lora = ops.add_lora
 
 
@@ -109,6 +136,8 @@ def cos_sin(positions: Tensor, frequencies: Tensor, scale: float) -> tuple[Tenso
 
 class TorchOps:
     """Torch's operators, for every device and dtype."""
+
+    fused_experts: FusedExperts | None = None
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         return functional.linear(x, weight, bias)
@@ -130,6 +159,15 @@ class TorchOps:
     ) -> tuple[Tensor, Tensor]:
         total = x + added
         return total, self.rms_norm(total, weight, eps, offset)
+
+    def layer_norm(self, x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
+        return functional.layer_norm(x, weight.shape, weight, bias, eps)
+
+    def add(self, x: Tensor, y: Tensor) -> Tensor:
+        return x + y
+
+    def gelu(self, x: Tensor) -> Tensor:
+        return functional.gelu(x)
 
     def gated(self, gate_up: Tensor, gelu: bool = False) -> Tensor:
         gate, up = gate_up.chunk(2, dim=-1)
@@ -153,6 +191,9 @@ class TorchOps:
     def rotate(self, x: Tensor, angles: Angles) -> Tensor:
         cos, sin = angles
         return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, dims=-1), sin)
+
+    def table(self, angles: Angles) -> Tensor | None:
+        return None
 
     def add_lora(self, y: Tensor, x: Tensor, site: LoraSite, step: LoraTokens) -> None:
         add_lora(y, x, site, step)

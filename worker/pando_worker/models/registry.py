@@ -9,16 +9,22 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import msgspec
 
+from pando_worker.models.kinds.text_encoder import TEXT_ENCODERS
+
 if TYPE_CHECKING:
     from pando_worker.models.build import Build
     from pando_worker.models.layers.causal_lm import CausalLM
+    from pando_worker.models.layers.seq2seq import EncoderDecoder
+    from pando_worker.models.layers.text_encoder import TextEncoder
 
 FAMILIES = {
+    "BartForConditionalGeneration": "bart",
     "Gemma2ForCausalLM": "gemma2",
     "Gemma3ForCausalLM": "gemma3",
     "Gemma3ForConditionalGeneration": "gemma3",
     "GptOssForCausalLM": "gpt_oss",
     "LlamaForCausalLM": "llama",
+    "MBartForConditionalGeneration": "bart",
     "MistralForCausalLM": "mistral",
     "MixtralForCausalLM": "mixtral",
     "Olmo2ForCausalLM": "olmo2",
@@ -27,6 +33,9 @@ FAMILIES = {
     "Qwen3ForCausalLM": "qwen3",
     "Qwen3MoeForCausalLM": "qwen3_moe",
     "Qwen3VLMoeForConditionalGeneration": "qwen3_vl_moe",
+    "T5ForConditionalGeneration": "t5",
+    "WhisperForConditionalGeneration": "whisper",
+    **TEXT_ENCODERS,
 }
 
 
@@ -34,9 +43,10 @@ class Family(Protocol):
     """A module of `families`: one family of models."""
 
     Config: type[msgspec.Struct]
-    """A msgspec Struct with the fields that it reads, named as in the file, and `rope: Rope`."""
+    """A msgspec Struct with the fields that it reads, named as in the file; of one with rotary
+    positions also `rope: Rope`."""
 
-    def build(self, config: Any, build: "Build") -> "CausalLM":
+    def build(self, config: Any, build: "Build") -> "CausalLM | EncoderDecoder | TextEncoder":
         """The model of a `Config`, its parameters on "meta"."""
         ...
 

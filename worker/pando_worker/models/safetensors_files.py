@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from pando_worker.models.errors import BrokenCheckpoint
+from pando_worker.models.errors import BrokenCheckpoint, unreadable
 
 _MAX_HEADER_BYTES = 100_000_000  # safetensors' own limit
 _LFS_POINTER = b"version https://git-lfs"
@@ -71,6 +71,6 @@ def read_safetensors_header(path: Path) -> SafetensorsHeader:
         raw.pop("__metadata__", None)
         tensors = {name: _Entry.decode(entry) for name, entry in raw.items()}
     except (OSError, msgspec.DecodeError) as error:
-        raise BrokenCheckpoint(f"cannot read {path}: {error}") from error
+        raise unreadable(path, error) from error
     last = max((entry.data_offsets[1] for entry in tensors.values()), default=0)
     return SafetensorsHeader(path, tensors, 8 + length + last)

@@ -3,11 +3,16 @@
 Read in this order:
     pieces.py       the results of parsing
     formats.py      the interface of a tool format
-    registry.py     all formats by name; to add one, copy hermes.py and list it here
-    hermes.py, llama3.py, mistral.py, qwen3_coder.py
+    families/       the tool formats; to add one, copy hermes.py and list it in the registry
+    registry.py     all formats by name, and which one a chat template shows
     reasoning.py    reasoning between two tags
+    harmony.py      the channels of gpt-oss
     output.py       the parser of a whole output
     reader.py       reads text up to a format's marker, then the format's own steps
+    arrays.py       reads calls in one JSON array
+    headed.py       reads calls with a head that has the name, then JSON
+    xml_calls.py    reads calls whose parameters stand in tags
+    xml_grammar.py  the grammar of such calls
     scanning.py     finds the next marker, and the end of a JSON value
     call_object.py  reads a call that is a JSON object
     xml_values.py   turns plain-text parameters into JSON

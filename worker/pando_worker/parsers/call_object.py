@@ -1,7 +1,8 @@
 """Reads one tool call that a model writes as a JSON object, `{"name": ..., "arguments": {...}}`.
 
 If the name comes first, as it nearly always does, the arguments are emitted as they arrive;
-otherwise the whole object is read first. Llama writes `parameters` instead of `arguments`.
+otherwise the whole object is read first. Llama writes `parameters` instead of `arguments`, and
+Command `tool_name` instead of `name`, after a `tool_call_id`.
 """
 
 import json
@@ -15,10 +16,10 @@ from pando_worker.parsers.scanning import BLANKS, JsonEnd
 MAX_NAME_CHARS = 256
 HEAD_CHARS = 1024  # the arguments must begin within these to be emitted as they arrive
 _BEGIN = re.compile(r"[ \t\r\n]*\{[ \t\r\n]*")
-_FIRST_KEYS = ('"name"', '"arguments"', '"parameters"', '"id"', '"type"')
+_FIRST_KEYS = ('"name"', '"arguments"', '"parameters"', '"id"', '"type"', '"tool_')
 _HEAD = re.compile(
-    r'[ \t\r\n]*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.){1,256}")\s*,\s*"(?:arguments|parameters)"\s*:\s*'
-    r"(?=\{)"
+    r'[ \t\r\n]*\{\s*(?:"tool_call_id"\s*:\s*"[^"\\]{0,64}"\s*,\s*)?"(?:tool_)?name"\s*:\s*'
+    r'("(?:[^"\\]|\\.){1,256}")\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)'
 )
 
 
@@ -144,7 +145,9 @@ def _read_call(text: str) -> tuple[str, str] | None:
         call: Any = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(call, dict) or not isinstance(name := call.get("name"), str):
+    if not isinstance(call, dict):
+        return None
+    if not isinstance(name := call.get("name", call.get("tool_name")), str):
         return None
     arguments = call.get("arguments", call.get("parameters"))
     if arguments is None and call.keys() <= {"name", "id", "type"}:

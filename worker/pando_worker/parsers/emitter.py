@@ -33,8 +33,9 @@ class Emitter:
                 self.call(call.name)
             self.arguments(arguments)
 
-    def call(self, name: str) -> None:
-        self._pieces.append(CallStart(self._calls, self._new_id(), name))
+    def call(self, name: str, call_id: str | None = None) -> None:
+        """`call_id` is the model's own, if its templates want that in later messages."""
+        self._pieces.append(CallStart(self._calls, call_id or self._new_id(), name))
         self._calls += 1
         self._after_call = True
 

@@ -4,7 +4,7 @@ import secrets
 import string
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from pando_worker.parsers.pieces import TextParser
 from pando_worker.parsers.tools import Tool
@@ -21,6 +21,18 @@ class CallGrammar(Protocol):
         ...
 
 
+class ShowTools(Protocol):
+    def __call__(
+        self,
+        messages: Sequence[dict[str, Any]],
+        tools: Sequence[dict[str, Any]] | None,
+        template: str,
+    ) -> list[dict[str, Any]]:
+        """The conversation with its tools, calls and results as text, for a chat template that
+        shows none of them."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolFormat:
     name: str
@@ -34,6 +46,10 @@ class ToolFormat:
     grammar: CallGrammar
     new_id: Callable[[], str]
     beside_json: bool  # the first character distinguishes a call from an answer in JSON
+    # Only of a format that the model was not trained on: how it learns of the tools. Its calls are
+    # always constrained to their schemas.
+    show_tools: ShowTools | None = None
+    parallel: bool = True  # whether an output may have several calls if the request leaves it open
 
     def parser(self, tools: Sequence[Tool]) -> TextParser:
         """A new parser for one output of a request with these tools."""

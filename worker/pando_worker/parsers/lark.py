@@ -1,6 +1,7 @@
 """Parts of grammars in llguidance's Lark syntax, which tool formats combine."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,19 +19,34 @@ def marker(text: str, special_tokens: Mapping[str, int]) -> str:
     return literal(text) if token_id is None else f"<[{token_id}]>"
 
 
-def json_value(schema: Mapping[str, Any], *, strict: bool) -> str:
-    """A JSON value of a schema, on one line in the style of Python's `json.dumps`, which chat
-    templates show to models.
+def spelled(text: str, special_tokens: Mapping[str, int]) -> str:
+    """A text that contains special tokens, as what a rule matches one after the other."""
+    known = [token for token in special_tokens if token and token in text]
+    if not known:
+        return literal(text)
+    parts = re.split(f"({'|'.join(map(re.escape, sorted(known, key=len, reverse=True)))})", text)
+    return " ".join(marker(part, special_tokens) for part in parts if part)
+
+
+def on_one_line(schema: Mapping[str, Any], *, strict: bool) -> dict[str, Any]:
+    """The schema, for JSON on one line in the style of Python's `json.dumps`, which chat templates
+    show to models. Otherwise a small model writes white space between two tokens without end.
 
     Schema keywords that llguidance does not support are refused if `strict`, else ignored.
     """
+    given = schema.get("x-guidance")
     options = {
         "whitespace_flexible": False,
         "item_separator": ", ",
         "key_separator": ": ",
         "lenient": not strict,
     }
-    return "%json " + json.dumps({**schema, "x-guidance": options})
+    return {**schema, "x-guidance": {**(given if isinstance(given, dict) else {}), **options}}
+
+
+def json_value(schema: Mapping[str, Any], *, strict: bool) -> str:
+    """A JSON value of a schema; see `on_one_line`."""
+    return "%json " + json.dumps(on_one_line(schema, strict=strict))
 
 
 def call_object(rule: str, tools: Sequence[Tool], arguments_key: str) -> str:
@@ -48,14 +64,10 @@ def call_object(rule: str, tools: Sequence[Tool], arguments_key: str) -> str:
 
 
 def text_with(rule: str, opening: str, body: str, *, many: bool) -> str:
-    """A rule for any text in which `body` follows every marker `opening`."""
-    number = "*" if many else "?"
-    end = "TEXT" if many else "TEXT?"
-    if opening.startswith("<["):
-        parts = [f"{rule}: ({rule}_part){number} {end}", f"{rule}_part: TEXT {opening} {body}"]
-    else:
-        parts = [
-            f"{rule}: ({rule}_head {body}){number} {end}",
-            f"{rule}_head[lazy]: TEXT {opening}",
-        ]
-    return "\n".join([*parts, "TEXT: /(?s:.*)/"])
+    """A rule for any text in which `body` follows every marker `opening`. Unless `many`, at most
+    one does, and it ends the text."""
+    # A special token has no text, so it cannot end a terminal.
+    head = f"{rule}_head{'' if opening.startswith('<[') else '[lazy]'}: TEXT {opening}"
+    call = f"{rule}_head {body}"
+    whole = f"({call})* TEXT" if many else f"TEXT | {call}"
+    return "\n".join([f"{rule}: {whole}", head, "TEXT: /(?s:.*)/"])

@@ -1,9 +1,9 @@
 """The parser of a whole output: reasoning first, then tool calls in the remaining text."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
-from pando_worker.parsers.pieces import Content, Piece, TextParser
+from pando_worker.parsers.pieces import CallStart, Content, Piece, TextParser
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,6 +12,7 @@ class OutputParser:
 
     reasoning: TextParser | None
     calls: TextParser | None
+    call_ids: Sequence[str] = ()  # of the first calls, where another worker began the answer
 
     def push(self, text: str) -> list[Piece]:
         if not text:
@@ -20,12 +21,26 @@ class OutputParser:
 
     def flush(self) -> list[Piece]:
         pieces = self._calls_in(self.reasoning.flush() if self.reasoning else [])
-        return pieces + (self.calls.flush() if self.calls else [])
+        return pieces + (self._named(self.calls.flush()) if self.calls else [])
 
     def _calls_in(self, pieces: Iterable[Piece]) -> list[Piece]:
         if self.calls is None:
             return list(pieces)
         read: list[Piece] = []
         for piece in pieces:
-            read += self.calls.push(piece.text) if isinstance(piece, Content) else [piece]
+            if isinstance(piece, Content):
+                read += self._named(self.calls.push(piece.text))
+            else:
+                read.append(piece)
         return read
+
+    def _named(self, pieces: list[Piece]) -> list[Piece]:
+        """The pieces of calls, of which the first have the given ids."""
+        if not self.call_ids:
+            return pieces
+        return [
+            replace(piece, id=self.call_ids[piece.index])
+            if isinstance(piece, CallStart) and piece.index < len(self.call_ids)
+            else piece
+            for piece in pieces
+        ]

@@ -1,4 +1,4 @@
-"""Reads an output step by step: text up to a format's marker, then the format's own steps.
+"""Reads an output step by step: text up to one of a format's markers, then the format's own steps.
 
 A step reads a part of `unread`, sets the next `step`, and returns whether to continue with the
 rest; False waits for more text. Formats add their own steps to those here.
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pando_worker.parsers.call_object import CallObject, State
 from pando_worker.parsers.emitter import Emitter
 from pando_worker.parsers.pieces import Piece
-from pando_worker.parsers.scanning import BLANKS, Until
+from pando_worker.parsers.scanning import BLANKS, MAX_BLANKS, JsonEnd, Until
 
 Step = Callable[[], bool]
 
@@ -19,22 +19,28 @@ class Reader:
 
     def __init__(
         self,
-        marker: str,
+        markers: str | tuple[str, ...],
         new_id: Callable[[], str],
         found: Callable[[], None],
         is_tool: Callable[[str], bool] = bool,
     ) -> None:
-        """`found` sets the next step once the marker is read; `is_tool` is passed to CallObject."""
+        """`found` sets the next step once a marker is read; `is_tool` is passed to CallObject."""
         self.unread = ""
         self.held = ""  # read already; it is text unless a call follows
         self.out = Emitter(new_id)
         self.step: Step = self.read_text
-        self._marker = marker
-        self._text = Until(marker)
+        self._text = Until(*([markers] if isinstance(markers, str) else markers))
         self._found = found
         self._is_tool = is_tool
         self._call: CallObject | None = None
         self._after_call: Step = self.read_text
+        self._arguments = JsonEnd()
+        self._after_arguments: Step = self.read_text
+
+    @property
+    def marker(self) -> str:
+        """The one that was read last."""
+        return self._text.marker
 
     def push(self, text: str) -> list[Piece]:
         self.unread += text
@@ -54,7 +60,7 @@ class Reader:
         self.out.content(before)
         self.unread = after or ""
         if after is not None:
-            self.held = self._text.gap + self._marker
+            self.held = self._text.gap + self._text.marker
             self._found()
         return True
 
@@ -79,10 +85,40 @@ class Reader:
             self.give_back()
         return True
 
+    def expect_arguments(self, after: Step) -> None:
+        """Read an object next, the arguments of a call whose name was read, then the step
+        `after`."""
+        self._arguments, self.step = JsonEnd(), self._read_arguments
+        self._after_arguments = after
+
+    def _read_arguments(self) -> bool:
+        end = self._arguments.find(self.unread)
+        cut = len(self.unread) if end < 0 else end
+        self.out.arguments(self.unread[:cut])
+        self.unread = self.unread[cut:]
+        if end >= 0:
+            self.step = self._after_arguments
+        return True
+
+    def read_array(self, after_call: Step, otherwise: Step) -> bool:
+        """Read an array's bracket, then a call and the step `after_call`; the step `otherwise` if
+        there is none."""
+        text = self.unread.lstrip(BLANKS)
+        blanks = self.unread[: len(self.unread) - len(text)]
+        if not text and len(blanks) < MAX_BLANKS:
+            return False
+        if len(blanks) < MAX_BLANKS and text[0] == "[":
+            self.unread = text[1:]
+            self.held += blanks + "["
+            self.expect_call(after_call)
+        else:
+            self.step = otherwise
+        return True
+
     def read_separator(self, separator: str, closing: str) -> bool:
         """Read another call like the last one, or text, after `closing` if it is there."""
         self.unread = text = self.unread.lstrip(BLANKS)
-        if not text:
+        if not text or (closing.startswith(text) and text != closing):
             return False
         if text[0] == separator:
             self.unread, self.held = text[1:], separator

@@ -4,7 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from pando_worker.parsers.pieces import Content, Piece, Reasoning
+from pando_worker.parsers.families import gpt_oss
+from pando_worker.parsers.harmony import HarmonyParser
+from pando_worker.parsers.pieces import Content, Piece, Reasoning, TextParser
 from pando_worker.parsers.scanning import BLANKS, MAX_BLANKS, Until
 
 TAIL_TOKENS = 16
@@ -28,11 +30,17 @@ class ReasoningFormat:
     always: bool
     opening: str = "<think>"
     closing: str = "</think>"
+    after: str = ""  # what follows `closing` before the answer or a call
+    before_text: str = ""  # what precedes an answer that is no call
+    tokens: tuple[str, ...] = ()  # other special tokens that the parser needs
+    new_parser: "Callable[[ReasoningFormat, Start], TextParser]" = lambda form, start: (
+        ReasoningParser(form, start)
+    )
 
     @property
     def markers(self) -> tuple[str, ...]:
         """Like `ToolFormat.markers`: the parser needs them even if they are special tokens."""
-        return (self.opening, self.closing)
+        return (self.opening, self.closing, *self.tokens)
 
     def start(self, prompt_end: str) -> Start:
         """Decided by the end of the rendered prompt, special tokens included (the text of its last
@@ -45,8 +53,8 @@ class ReasoningFormat:
             return Start.ANSWER
         return Start.INSIDE if self.always else Start.MAY_OPEN
 
-    def parser(self, start: Start) -> "ReasoningParser":
-        return ReasoningParser(self, start)
+    def parser(self, start: Start) -> TextParser:
+        return self.new_parser(self, start)
 
 
 class ReasoningParser:
@@ -135,4 +143,40 @@ DEEPSEEK_R1 = ReasoningFormat(
     help="up to </think>, from the output's beginning",
     speaks=lambda template: _CLOSING in template and _DEEPSEEK_ROLE in template,
     always=True,
+)
+COMMAND_THINKING = ReasoningFormat(
+    name="command",
+    help="between <|START_THINKING|> and <|END_THINKING|>",
+    speaks=lambda template: "<|START_THINKING|>" in template,
+    always=False,
+    opening="<|START_THINKING|>",
+    closing="<|END_THINKING|>",
+)
+GRANITE_THINKING = ReasoningFormat(
+    name="granite",
+    help="from 'Here is my thought process:' to 'Here is my response:'",
+    speaks=lambda template: "Here is my thought process:" in template,
+    always=False,
+    opening="Here is my thought process:",
+    closing="Here is my response:",
+)
+MAGISTRAL = ReasoningFormat(
+    name="mistral",
+    help="between [THINK] and [/THINK]",
+    speaks=lambda template: "[THINK]" in template,
+    always=False,
+    opening="[THINK]",
+    closing="[/THINK]",
+)
+GPT_OSS_CHANNELS = ReasoningFormat(
+    name="gpt_oss",
+    help="the channel analysis of the harmony format",
+    speaks=lambda template: gpt_oss.CHANNEL in template and "analysis" in template,
+    always=False,
+    opening=f"{gpt_oss.CHANNEL}analysis{gpt_oss.MESSAGE}",
+    closing=gpt_oss.END,
+    after=f"{gpt_oss.START}assistant",
+    before_text=f"{gpt_oss.CHANNEL}final{gpt_oss.MESSAGE}",
+    tokens=gpt_oss.TOKENS,
+    new_parser=lambda form, start: HarmonyParser(),
 )

@@ -5,15 +5,52 @@ from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
 from pando_fleet.choices import by_name
+from pando_worker.parsers.families.command import COMMAND
+from pando_worker.parsers.families.deepseek import DEEPSEEK_V3, DEEPSEEK_V31
+from pando_worker.parsers.families.glm45 import GLM45
+from pando_worker.parsers.families.gpt_oss import GPT_OSS
+from pando_worker.parsers.families.granite import GRANITE
+from pando_worker.parsers.families.hermes import HERMES
+from pando_worker.parsers.families.kimi import KIMI_K2
+from pando_worker.parsers.families.llama3 import LLAMA3, LLAMA4
+from pando_worker.parsers.families.minimax import MINIMAX_M2
+from pando_worker.parsers.families.mistral import MISTRAL
+from pando_worker.parsers.families.pando import PANDO
+from pando_worker.parsers.families.phi4 import PHI4
+from pando_worker.parsers.families.pythonic import PYTHONIC
+from pando_worker.parsers.families.qwen3_coder import QWEN3_CODER
 from pando_worker.parsers.formats import ToolFormat
-from pando_worker.parsers.hermes import HERMES
-from pando_worker.parsers.llama3 import LLAMA3
-from pando_worker.parsers.mistral import MISTRAL
-from pando_worker.parsers.qwen3_coder import QWEN3_CODER
-from pando_worker.parsers.reasoning import DEEPSEEK_R1, QWEN3, ReasoningFormat
+from pando_worker.parsers.reasoning import (
+    COMMAND_THINKING,
+    DEEPSEEK_R1,
+    GPT_OSS_CHANNELS,
+    GRANITE_THINKING,
+    MAGISTRAL,
+    QWEN3,
+    ReasoningFormat,
+)
 
-TOOL_FORMATS = by_name(HERMES, LLAMA3, MISTRAL, QWEN3_CODER)
-REASONING_FORMATS = by_name(QWEN3, DEEPSEEK_R1)
+TOOL_FORMATS = by_name(
+    HERMES,
+    LLAMA3,
+    LLAMA4,
+    PYTHONIC,
+    MISTRAL,
+    QWEN3_CODER,
+    GLM45,
+    MINIMAX_M2,
+    DEEPSEEK_V3,
+    DEEPSEEK_V31,
+    KIMI_K2,
+    GPT_OSS,
+    GRANITE,
+    PHI4,
+    COMMAND,
+    PANDO,
+)
+REASONING_FORMATS = by_name(
+    QWEN3, DEEPSEEK_R1, GPT_OSS_CHANNELS, COMMAND_THINKING, GRANITE_THINKING, MAGISTRAL
+)
 
 
 class Spoken(Protocol):
@@ -26,8 +63,13 @@ SpokenT = TypeVar("SpokenT", bound=Spoken)
 
 def tool_format(name: str, template: str | None) -> ToolFormat | None:
     """The format for the setting `tool_call_parser`: a format's name, "none", or "auto" for the one
-    that the model's chat template shows; None if it shows several."""
-    return _chosen(TOOL_FORMATS, name, template)
+    that the model's chat template shows, which is Pando's own if it shows none or several. None for
+    "none"."""
+    found = _chosen(TOOL_FORMATS, name, template)
+    if name != "auto":
+        return found
+    is_shown = found is not None and (found.show_tools or shows_tools(template))
+    return found if is_shown else PANDO
 
 
 def shows_tools(template: str | None) -> bool:
@@ -36,7 +78,8 @@ def shows_tools(template: str | None) -> bool:
 
 
 def reasoning_format(name: str, template: str | None) -> ReasoningFormat | None:
-    """The format for the setting `reasoning_parser`; see `tool_format`."""
+    """The format for the setting `reasoning_parser`: a format's name, "none", or "auto" for the one
+    that the model's chat template shows; None if it shows none or several."""
     return _chosen(REASONING_FORMATS, name, template)
 
 

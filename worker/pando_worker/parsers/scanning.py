@@ -11,26 +11,27 @@ _OUTSIDE = re.compile(r'["{}\[\]]')
 
 
 class Until:
-    """Reads text up to a marker. Holds back text that may be the marker's beginning, and white
-    space, which belongs to the format if it precedes the marker."""
+    """Reads text up to the first of some markers. Holds back text that may be a marker's beginning,
+    and white space, which belongs to the format if it precedes the marker."""
 
-    def __init__(self, marker: str) -> None:
-        self._marker = marker
+    def __init__(self, *markers: str) -> None:
+        self._markers = markers
+        self._any = re.compile("|".join(map(re.escape, markers)))
         self._blanks: list[str] = []  # held back, before `_begun`
-        self._begun = ""  # held back: a beginning of the marker
-        self.gap = ""  # white space before the marker that was found
+        self._begun = ""  # held back: a beginning of a marker
+        self.marker = markers[0]  # that was found
+        self.gap = ""  # white space before it
 
     def push(self, text: str) -> tuple[str, str | None]:
         """The text that is certainly before the marker, and the text after the marker, or None
-        while it has not been found. Starts again after a marker."""
+        while none has been found. Starts again after a marker."""
         text, self._begun = self._begun + text, ""
-        at = text.find(self._marker)
-        if at >= 0:
-            before = self._without_blanks(text[:at])
-            self.gap = "".join(self._blanks)
+        if found := self._any.search(text):
+            before = self._without_blanks(text[: found.start()])
+            self.marker, self.gap = found[0], "".join(self._blanks)
             self._blanks.clear()
-            return before, text[at + len(self._marker) :]
-        certain = len(text) - overlap(text, self._marker)
+            return before, text[found.end() :]
+        certain = len(text) - max(overlap(text, marker) for marker in self._markers)
         self._begun = text[certain:]
         return self._without_blanks(text[:certain]), None
 

@@ -31,7 +31,7 @@ class ToolUse:
 
     tools: tuple[Tool, ...]  # that may be called; only one if tool_choice names it
     choice: Choice
-    parallel: bool  # whether one output may have several calls
+    parallel: bool | None  # whether one output may have several calls; None: the format's default
     named: bool  # tool_choice names the tool; OpenAI then ends with "stop", not "tool_calls"
 
 
@@ -42,7 +42,7 @@ def read_tool_use(
     offered = _read_tools(tools)
     if not isinstance(parallel_tool_calls, bool | None):
         raise bad_request("parallel_tool_calls must be true or false", "parallel_tool_calls")
-    parallel = parallel_tool_calls is not False
+    parallel = parallel_tool_calls
     if not offered:
         if tool_choice not in (None, "none", "auto"):
             raise bad_request("tool_choice needs tools to choose from", "tool_choice")

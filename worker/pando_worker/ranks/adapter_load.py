@@ -1,10 +1,17 @@
 """What rank 0 sends to another rank beside batches."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from pando_worker.models.lora import PackedSection
+
+
+class Frame(Protocol):
+    """A part of what a socket received."""
+
+    @property
+    def buffer(self) -> memoryview: ...
 
 
 @dataclass(frozen=True, slots=True)

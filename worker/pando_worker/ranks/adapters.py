@@ -4,11 +4,10 @@ through the same socket as batches, so a share comes before any batch that uses 
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
-import zmq
 
 from pando_worker.batch import ForwardBatch
 from pando_worker.models.lora import LoraMemory, PackedAdapter
-from pando_worker.ranks.adapter_load import AdapterLoad
+from pando_worker.ranks.adapter_load import AdapterLoad, Frame
 
 
 class ReceivedAdapters:
@@ -19,7 +18,7 @@ class ReceivedAdapters:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="adapter-loads")
         self._pending: dict[int, Future[None]] = {}  # by slot
 
-    def receive(self, load: AdapterLoad, numbers: zmq.Frame) -> None:
+    def receive(self, load: AdapterLoad, numbers: Frame) -> None:
         self._pending[load.slot] = self._thread.submit(self._put, load, numbers)
 
     def before(self, batch: ForwardBatch) -> None:
@@ -29,7 +28,7 @@ class ReceivedAdapters:
         for slot in self._pending.keys() & set(batch.adapters.slots.tolist()):
             self._pending.pop(slot).result()
 
-    def _put(self, load: AdapterLoad, numbers: zmq.Frame) -> None:
+    def _put(self, load: AdapterLoad, numbers: Frame) -> None:
         whole = torch.frombuffer(bytearray(numbers.buffer), dtype=self._memory.dtype)
         pages = whole.view(-1, self._memory.page_numbers)
         self._memory.put(load.slot, load.pages, PackedAdapter(pages, load.sections))

@@ -9,17 +9,22 @@ import logging
 import pickle
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import zmq
 
-from pando_worker.batch import ForwardBatch
+from pando_worker.batch import ForwardBatch, ModelRunner
 from pando_worker.models.errors import ModelError
 from pando_worker.parent import end_with_parent
-from pando_worker.ranks.adapter_load import AdapterLoad
+from pando_worker.ranks.adapter_load import AdapterLoad, Frame
+from pando_worker.ranks.page_tables import RankPageTables
 from pando_worker.settings import WorkerSettings
 from pando_worker.stacks import dump_stacks_on_signal
+
+if TYPE_CHECKING:  # torch takes seconds to import
+    from pando_worker.models.lora import LoraMemory
 
 log = logging.getLogger("pando.worker.ranks")
 
@@ -42,24 +47,49 @@ def run_follower(
     try:
         batches.bind(batch_endpoint(directory, rank))
         # Imported late: rank 0 imports this file as well, before it needs torch.
-        from pando_worker.ranks.adapters import ReceivedAdapters
         from pando_worker.ranks.group import join
         from pando_worker.runner.model_runner import TorchModelRunner
 
         runner = TorchModelRunner(settings, join(settings, rank, directory))
-        adapters = None if runner.lora is None else ReceivedAdapters(runner.lora)
-        while True:
-            first, *numbers = batches.recv_multipart(copy=False)
-            message: ForwardBatch | AdapterLoad = pickle.loads(first.buffer)
-            if isinstance(message, AdapterLoad):
-                assert adapters is not None
-                adapters.receive(message, *numbers)
-                continue
-            if adapters is not None:
-                adapters.before(message)
-            runner.launch(message).sample(None)
+        tables = RankPageTables(
+            settings.max_running_requests, runner.context_length, settings.page_size
+        )
+        follow(runner, runner.lora, tables, _received(batches))
     except ModelError as error:
         log.error("rank %d cannot serve this model: %s", rank, error)
     except Exception:
         log.exception("rank %d failed", rank)
     sys.exit(1)
+
+
+def follow(
+    runner: ModelRunner,
+    memory: "LoraMemory | None",
+    tables: RankPageTables,
+    messages: Iterable[Sequence[Frame]],
+) -> None:
+    """Run what rank 0 sends, as long as there are messages.
+
+    Args:
+        memory: of adapters; None if there are none
+        tables: of no pages yet
+        messages: in their parts
+    """
+    from pando_worker.ranks.adapters import ReceivedAdapters
+
+    adapters = None if memory is None else ReceivedAdapters(memory)
+    for first, *numbers in messages:
+        message: ForwardBatch | AdapterLoad = pickle.loads(first.buffer)
+        if isinstance(message, AdapterLoad):
+            assert adapters is not None
+            adapters.receive(message, *numbers)
+            continue
+        if adapters is not None:
+            adapters.before(message)
+        tables.complete(message)
+        runner.launch(message).sample(None)
+
+
+def _received(socket: zmq.Socket[bytes]) -> Iterator[list[zmq.Frame]]:
+    while True:
+        yield socket.recv_multipart(copy=False)

@@ -18,6 +18,7 @@ from pando_worker.batch import ForwardBatch, ModelRunner, Step
 from pando_worker.models.errors import ModelError
 from pando_worker.ranks.adapter_load import AdapterLoad
 from pando_worker.ranks.follower import batch_endpoint, run_follower
+from pando_worker.ranks.page_tables import without_tables
 from pando_worker.settings import WorkerSettings
 
 if TYPE_CHECKING:  # torch takes seconds to import, and this process starts other ranks first
@@ -39,7 +40,7 @@ class LeadingRunner:
         self._sending = threading.Lock()  # batches and adapters come from different threads
 
     def launch(self, batch: ForwardBatch) -> Step:
-        data = pickle.dumps(batch, protocol=5)
+        data = pickle.dumps(without_tables(batch), protocol=5)
         with self._sending:
             for follower in self._followers:
                 follower.send(data)

@@ -3,8 +3,11 @@
 Read in this order:
     model_runner.py  owns the weights and the KV pool
     loading.py       loads both
+    encoder_runner.py  owns a text encoder, which has no KV pool
+    precision.py     the type of weights and activations
     kv/              the pool's size on the device and in host memory
     adapters/        LoRA adapters in device memory and in host memory
+    alignment.py     what alignment heads attend to
     image_embeddings.py  embeddings of images, from the vision tower
     tower_trial.py       whether the model's image processor fits that tower
     sampling/        turns logits into tokens

@@ -12,43 +12,34 @@ from torch import Tensor
 from pando_worker.attention.backend import AttentionBackend
 from pando_worker.attention.kv_pool import TokenToKVPool
 from pando_worker.cuda.device import find_device
+from pando_worker.cuda.fp8 import choose_fp8
 from pando_worker.models.config import ModelConfig, read_config
-from pando_worker.models.errors import UnsupportedModel
-from pando_worker.models.layers.causal_lm import CausalLM
+from pando_worker.models.errors import DoesNotFit, UnsupportedModel
+from pando_worker.models.kinds.encoder_decoder import TextInput, source_positions
 from pando_worker.models.loading.checkpoint import gguf_files
 from pando_worker.models.loading.dummy import fill_at_random
 from pando_worker.models.loading.hub import resolve_model
-from pando_worker.models.loading.loader import build_model, load_weights, weight_bytes
+from pando_worker.models.loading.loader import OwnModel, build_model, load_weights, weight_bytes
 from pando_worker.models.loading.quantize import is_quantized
 from pando_worker.models.loading.schemes.scheme import Scheme
 from pando_worker.models.lora import LoraMemory
 from pando_worker.models.ops import ChosenOps, TorchOps
 from pando_worker.models.parallel import ParallelGroup
 from pando_worker.models.sight import blindness
+from pando_worker.progress import Report, Stage, unreported
 from pando_worker.runner.adapters.memory import adapter_bytes, make_memory
 from pando_worker.runner.cpu.quantization import choose_scheme
 from pando_worker.runner.kv.host_pool import STAGING_BYTES
 from pando_worker.runner.kv.pool_plan import PoolPlan, plan_pool
+from pando_worker.runner.precision import chosen_dtype
 from pando_worker.runner.step_memory import LargestSteps
-from pando_worker.settings import DType, WorkerSettings
+from pando_worker.settings import WorkerSettings
 
 if TYPE_CHECKING:  # transformers takes seconds to import, and most models do not need it
     from pando_worker.models.transformers_backend.model import TransformersCausalLM
     from pando_worker.models.transformers_backend.tower import VisionTower
 
 log = logging.getLogger("pando.worker.runner")
-
-_AUTO_DTYPES = {
-    # Measured on a CPU without half-precision units: bfloat16 prefills 8 times slower, float16 4.
-    "cpu": torch.float32,
-    "cuda": torch.bfloat16,
-}
-
-_DTYPES = {
-    DType.FLOAT32: torch.float32,
-    DType.BFLOAT16: torch.bfloat16,
-    DType.FLOAT16: torch.float16,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +48,10 @@ class LoadedModel:
     context_length: int  # tokens that a request may have
     device: torch.device
     dtype: torch.dtype  # of weights and activations
-    model: "CausalLM | TransformersCausalLM"
+    model: "OwnModel | TransformersCausalLM"
     weight_bytes: int  # this rank's
     quantized: bool  # some weights are integers, which need the kernels
+    from_files: bool  # the weights; else they are random
     ops: ChosenOps  # used by the model's layers
     steps: LargestSteps
     plan: PoolPlan
@@ -86,7 +78,9 @@ class LoadedModel:
         return logits
 
 
-def load_model(settings: WorkerSettings, group: ParallelGroup) -> LoadedModel:
+def load_model(
+    settings: WorkerSettings, group: ParallelGroup, report: Report = unreported
+) -> LoadedModel:
     """Load this rank's share of the model that the settings name. On CUDA its pool is as large as
     trial steps need, until these have shown how much memory steps take.
 
@@ -94,16 +88,20 @@ def load_model(settings: WorkerSettings, group: ParallelGroup) -> LoadedModel:
         ModelError: the model is not found, not supported, broken or does not fit.
     """
     started = time.monotonic()
-    device = find_device(settings.device, group.rank, group.size)
-    dtype = _DTYPES.get(settings.dtype, _AUTO_DTYPES[settings.device])
+    report(Stage.WEIGHTS, 0.0)
     model_dir = resolve_model(settings.model)
     config = read_config(model_dir, settings.model_impl)
+    if config.encoder is not None:
+        _check_encoder_decoder(settings, config)
+    device = find_device(settings.device, group.rank, group.size)
+    dtype = chosen_dtype(settings)
     context_length = _context_length(settings, config)
     ops = ChosenOps(TorchOps())
     scheme = choose_scheme(settings, dtype, is_gguf=bool(gguf_files(model_dir)))
     tower = _tower(settings, config, dtype, device)
     image_bytes = settings.image_cache_mib * 2**20 if tower else 0
-    model = build_model(config, dtype, device, group, context_length, ops, scheme)
+    fp8 = choose_fp8(settings, device, dtype)
+    model = build_model(config, dtype, device, group, context_length, ops, scheme, fp8)
     whole_image_tokens = config.whole_image_tokens if tower else 0
     beside = adapter_bytes(settings, model, dtype) + image_bytes
     if device.type == "cuda" and settings.host_memory_gib:
@@ -118,7 +116,10 @@ def load_model(settings: WorkerSettings, group: ParallelGroup) -> LoadedModel:
         device=device,
         group=group,
     )
-    _fill(settings, model, model_dir, device, scheme)
+    if config.encoder is not None:
+        longest = source_positions(config.encoder, context_length)
+        _check_room(longest, plan, settings.page_size)
+    _fill(settings, model, model_dir, device, scheme, report)
     quantized = is_quantized(model)
     seconds = time.monotonic() - started
     kept = f"{dtype}, weights {scheme.name}" if scheme and quantized else dtype
@@ -141,6 +142,7 @@ def load_model(settings: WorkerSettings, group: ParallelGroup) -> LoadedModel:
         model=model,
         weight_bytes=weight_bytes(model) + (weight_bytes(tower) if tower else 0),
         quantized=quantized,
+        from_files=settings.load_format == "auto",
         ops=ops,
         steps=steps,
         plan=plan,
@@ -171,10 +173,37 @@ def _tower(
     return tower
 
 
+def _check_encoder_decoder(settings: WorkerSettings, config: ModelConfig) -> None:
+    """Raises UnsupportedModel for settings that encoder-decoders do not have yet."""
+    lacking = {
+        f"device {settings.device}": settings.device != "cpu",
+        f"quantization {settings.quantization}": settings.quantization not in ("auto", "none"),
+        "max_loras": bool(settings.max_loras),
+    }
+    if refused := [name for name, is_set in lacking.items() if is_set]:
+        raise UnsupportedModel(
+            f"{config.path} ({config.architecture}) is an encoder-decoder, and these do not run"
+            f" with {refused[0]} yet: they run with device cpu, with floating-point weights, and"
+            " without adapters"
+        )
+
+
+def _check_room(longest: int, plan: PoolPlan, page_size: int) -> None:
+    """Raises DoesNotFit if there is no room for a token beside the longest source."""
+    needed = (-(-longest // page_size) + 1) * page_size
+    if plan.capacity_tokens < needed:
+        raise DoesNotFit(
+            f"the KV pool holds {plan.capacity_tokens} tokens, and a request needs {needed}: the"
+            f" {longest} positions of its source and a page; allow more memory_gib or"
+            " max_total_tokens"
+        )
+
+
 def _context_length(settings: WorkerSettings, config: ModelConfig) -> int:
     longest = config.max_position_embeddings
     wanted = settings.context_length or longest
-    if wanted > longest:
+    is_relative = isinstance(config.encoder, TextInput) and config.encoder.is_relative
+    if wanted > longest and not is_relative:
         raise UnsupportedModel(
             f"context_length {wanted} exceeds the {longest} positions of {config.path.parent}"
         )
@@ -183,14 +212,15 @@ def _context_length(settings: WorkerSettings, config: ModelConfig) -> int:
 
 def _fill(
     settings: WorkerSettings,
-    model: "CausalLM | TransformersCausalLM",
+    model: "OwnModel | TransformersCausalLM",
     model_dir: Path,
     device: torch.device,
     scheme: Scheme | None,
+    report: Report,
 ) -> None:
     if settings.load_format == "auto":
-        load_weights(model, model_dir, device, scheme)
-    elif isinstance(model, CausalLM):
+        load_weights(model, model_dir, device, scheme, report)
+    elif isinstance(model, OwnModel):
         fill_at_random(model, device)
     else:
         raise UnsupportedModel("load_format 'dummy' does not support models of transformers")

@@ -31,7 +31,7 @@ def try_tower(tower: VisionTower, config: ModelConfig) -> None:
         log.warning("the image processor of %s cannot be loaded: %s", model_dir, error)
         return
     try:
-        image = processor.process(Image.new("RGB", _SIZE))
+        (image, *_) = processor.process(Image.new("RGB", _SIZE))
         tokens = image.token_ids.count(token)
         tower.encode([PixelValues(image.digest, tokens, image.arrays)])
     except Exception as error:  # of shapes and arguments

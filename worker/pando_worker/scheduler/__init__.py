@@ -6,6 +6,7 @@ Read in this order:
     arrivals.py   makes it of a command, unless it can never run here
     planning/     which requests the next step runs
     pages/        the KV pages of each request
+    sources.py    what encoders read for requests
     images.py     which images the vision tower encodes
     adapters/     which LoRA adapters are in device memory
     batches/      turns requests into arrays, and arrays into results

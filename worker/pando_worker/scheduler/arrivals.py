@@ -4,22 +4,34 @@ import math
 
 import numpy as np
 
-from pando_worker.memory.namespace import of_adapter
-from pando_worker.messages import Embed, Generate, SamplingParams
+from pando_worker.memory.namespace import of_adapter, of_source
+from pando_worker.messages import Align, Embed, Generate, SamplingParams
+from pando_worker.pools import SourceForm
 from pando_worker.scheduler.images import read_images
-from pando_worker.scheduler.req import Req
+from pando_worker.scheduler.req import Alignment, Req
+from pando_worker.scheduler.sources import read_source, source_misfit
 
 _NO_TOKENS = SamplingParams(max_new_tokens=0)
 
 
+Arriving = Generate | Embed | Align
+"""The commands that become requests."""
+
+
 def misfit(
-    command: Generate | Embed, *, max_request_tokens: int, has_grammars: bool, has_images: bool
+    command: Arriving,
+    *,
+    max_request_tokens: int,
+    has_grammars: bool,
+    has_images: bool,
+    source: SourceForm | None,
 ) -> str | None:
     """Why this worker can never run a request; None if it can.
 
     Args:
         max_request_tokens: prompt and output of one request
         has_grammars, has_images: whether requests may have any
+        source: of an encoder-decoder
     """
     num_output, most = _num_output(command), _sampling(command).max_new_tokens
     prompt_len = len(command.input_ids) - num_output
@@ -32,18 +44,22 @@ def misfit(
             f"the prompt's {prompt_len} tokens and max_tokens {most} together exceed"
             f" this worker's limit of {max_request_tokens} tokens"
         )
-    if grammar_of(command) and not has_grammars:
+    ruled = isinstance(command, Generate) and command.rules is not None
+    if (grammar_of(command) or ruled) and not has_grammars:
         return "this worker does not support grammars"
-    if command.images and not has_images:
+    if not isinstance(command, Align) and command.images and not has_images:
         return "this worker's model reads text only"
-    return None
+    return source_misfit(command, source)
 
 
-def make_req(command: Generate | Embed, *, arrival: int, now: float, images_are_whole: bool) -> Req:
+def make_req(
+    command: Arriving, *, arrival: int, now: float, page_size: int, images_are_whole: bool
+) -> Req:
     """
     Args:
         arrival: how many requests came before
         now: seconds
+        page_size: of the KV pool
         images_are_whole: whether an image's tokens see each other
     """
     sampling = _sampling(command)
@@ -51,9 +67,20 @@ def make_req(command: Generate | Embed, *, arrival: int, now: float, images_are_
     prompt_len = num_known - _num_output(command)
     ids = np.empty(prompt_len + sampling.max_new_tokens, dtype=np.int32)
     ids[:num_known] = command.input_ids
+    adapter = b"" if isinstance(command, Align) else command.adapter
+    namespace, source, probe = of_adapter(command.namespace, adapter), None, None
+    rules, alignment = None, None
+    if not isinstance(command, Embed) and command.source:
+        source = read_source(command.source, namespace, page_size)
+        namespace = of_source(namespace, command.source.digest)
+    if isinstance(command, Generate):
+        rules, probe = command.rules, command.probe
+    elif isinstance(command, Align):
+        alignment = Alignment(command.first, command.positions)
+    images = () if isinstance(command, Align) else command.images
     return Req(
         rid=command.rid,
-        images=read_images(command.images, ids, images_are_whole),
+        images=read_images(images, ids, images_are_whole),
         ids=ids,
         num_known=num_known,
         prompt_len=prompt_len,
@@ -62,20 +89,35 @@ def make_req(command: Generate | Embed, *, arrival: int, now: float, images_are_
         queued_at=now,
         logprobs=command.logprobs if isinstance(command, Generate) else None,
         pooling=command.pooling if isinstance(command, Embed) else None,
+        is_normalized=isinstance(command, Embed) and command.is_normalized,
+        second=command.second if isinstance(command, Embed) else 0,
         priority=command.priority,
-        namespace=of_adapter(command.namespace, command.adapter),
-        adapter=command.adapter,
+        namespace=namespace,
+        source=source,
+        probe=probe,
+        rules=rules,
+        alignment=alignment,
+        adapter=adapter,
         deadline=math.inf if command.deadline_s is None else now + command.deadline_s,
     )
 
 
-def grammar_of(command: Generate | Embed) -> str | None:
+def array_bytes(command: Arriving) -> int:
+    """Of its images and its source."""
+    source = None if isinstance(command, Embed) else command.source
+    images = () if isinstance(command, Align) else command.images
+    return sum(image.num_bytes for image in images) + (
+        source.array.data.buffer.nbytes if source else 0
+    )
+
+
+def grammar_of(command: Arriving) -> str | None:
     return command.grammar if isinstance(command, Generate) else None
 
 
-def _sampling(command: Generate | Embed) -> SamplingParams:
+def _sampling(command: Arriving) -> SamplingParams:
     return command.sampling if isinstance(command, Generate) else _NO_TOKENS
 
 
-def _num_output(command: Generate | Embed) -> int:
+def _num_output(command: Arriving) -> int:
     return command.num_output if isinstance(command, Generate) else 0

@@ -8,7 +8,8 @@ from pando_worker.memory.adapter_slots import AdapterSlots
 from pando_worker.memory.window_sight import WindowMemory
 from pando_worker.pools import Pools
 from pando_worker.scheduler.adapters.served import ServedAdapters
-from pando_worker.scheduler.batches.batching import BatchBuilder
+from pando_worker.scheduler.batches.batching import BatchBuilder, Batches
+from pando_worker.scheduler.batches.changed_pages import ChangedPages
 from pando_worker.scheduler.batches.constrained import OutputGrammarCompiler
 from pando_worker.scheduler.images import Images
 from pando_worker.scheduler.pages.kv_manager import HostMemory, KVManager
@@ -30,7 +31,7 @@ def make_scheduler(
         runner: launches the batches: the model that owns the pools, or a wrapper around it.
         grammars: None rejects requests that carry one.
         clock: seconds.
-        batches: as for the `Scheduler`.
+        batches: makes the runner's batches; a runner that computes nothing needs no arrays.
         adapters: loads them; None rejects requests that name one.
     """
     kv = KVManager(
@@ -39,9 +40,11 @@ def make_scheduler(
         max_running_requests=settings.max_running_requests,
         max_request_tokens=pools.context_length,
         radix_cache=settings.radix_cache,
+        whole_prompts=pools.whole_prompts,
         eviction_policy=settings.eviction_policy,
         host=_host_memory(settings, pools),
         windows=_window_memory(settings, pools),
+        source_positions=pools.source.positions if pools.source else 0,
     )
     images = None
     if pools.image_tokens:
@@ -55,7 +58,12 @@ def make_scheduler(
     if adapters and pools.adapter_slots:
         slots = AdapterSlots(pools.adapter_slots, pools.adapter_pages)
         served = ServedAdapters(slots, adapters, clock)
-    scheduler = Scheduler(settings, kv, runner, grammars, clock, batches, images, served)
+    if batches is None:
+        changes = ChangedPages(kv.rows, kv.windows) if pools.keeps_tables else None
+        batches = Batches(kv.rows, kv.windows, changes)
+    scheduler = Scheduler(
+        settings, kv, runner, batches, grammars, clock, images, served, pools.source
+    )
     scheduler.meter.counts.weight_bytes = pools.weight_bytes
     return scheduler
 

@@ -50,6 +50,8 @@ class Meter:
         if prefill_tokens:
             self._add_prefill(prefill_tokens, prefill_context, seconds)
         if decodes:
+            self.counts.decoded_tokens_total += decodes
+            self.counts.decode_seconds_total += decodes * seconds
             self.decode_rate.add(decodes, seconds)
         self.release_rate.add(released, seconds)
 
@@ -73,6 +75,9 @@ class Meter:
             for context, each_s in zip(prefill_contexts, seconds, strict=True):
                 self._add_prefill(prefill_tokens, context, each_s)
         if decodes:
+            self.counts.decoded_tokens_total += decodes * len(seconds)
+            for each in seconds:  # in this order, so that the sum is exactly that of single steps
+                self.counts.decode_seconds_total += decodes * each
             self.decode_rate.add_each(decodes, seconds, kept)
         self.release_rate.add_each(0, seconds, kept)
 

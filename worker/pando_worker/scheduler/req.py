@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,14 @@ from numpy.typing import NDArray
 from pando_worker.batch import Arrays, Int64
 from pando_worker.memory.image_ids import FIRST_ID
 from pando_worker.memory.radix_cache import Tokens, TreeNode
-from pando_worker.messages import LogprobsWanted, Pooling, SamplingParams, TokenLogprob
+from pando_worker.messages import (
+    LogprobsWanted,
+    Pooling,
+    Probe,
+    SamplingParams,
+    SpeechRules,
+    TokenLogprob,
+)
 
 Float32 = NDArray[np.float32]
 
@@ -102,6 +109,26 @@ class ImageSpan:
         return (0 if self.is_continued else max(self.grid[1:])) - self.length
 
 
+@dataclass(frozen=True, slots=True)
+class SourceSpan:
+    """What the encoder reads for a request."""
+
+    digest: bytes
+    length: int  # positions
+    array: NDArray[Any]
+    key: Tokens  # [whole pages], by which the radix cache knows it
+    num_pages: int
+    namespace: bytes  # of the radix cache
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """The tokens of a request to align with its source."""
+
+    first: int  # of them; the others are all behind it
+    positions: int  # of the source, that are not padding
+
+
 @dataclass(slots=True, eq=False)
 class Req:
     rid: str
@@ -113,12 +140,21 @@ class Req:
     queued_at: float  # the scheduler's clock, seconds
     logprobs: LogprobsWanted | None = None
     pooling: Pooling | None = None  # set for a request to embed, which produces no token
+    is_normalized: bool = True  # its vector has length 1
+    second: int = 0  # the first token of the second text of a pair; 0: it is no pair
     priority: int = 0
     namespace: bytes = b""  # of the radix cache: it shares prefixes only within it
     adapter: bytes = b""  # the identity of its LoRA adapter; b"": the base model
     deadline: float = math.inf  # the scheduler's clock, seconds
     grammar: OutputGrammar | None = None
     hit_when_queued: int = 0  # tokens that were cached when it joined the queue
+    unencoded_when_queued: int = 0  # positions of its source, if that was not cached then
+    source: SourceSpan | None = None  # of an encoder-decoder
+    is_source_cached: bool | None = None  # when it was first admitted
+    probe: Probe | None = None
+    alignment: Alignment | None = None  # of one that produces no token
+    aligned: list[Float32] = field(default_factory=list)  # [heads, tokens, positions], so far
+    rules: SpeechRules | None = None  # whose state is its grammar
     images: tuple[ImageSpan, ...] = ()  # whose tokens in `ids` are those of memory/image_ids.py
 
     cached_len: int = 0
@@ -129,9 +165,10 @@ class Req:
     queue_seconds: float | None = None  # until it was first admitted; None again once reported
     place: int = 0  # in the queue, among equals; the lowest is in front
     ending: Ending | None = None
-    pooled: Float32 | None = None  # the sum of its pooled hidden states so far, [hidden_size]
+    pooled: Float32 | None = None  # of its hidden states so far, [hidden_size]
     # Of the prompt tokens scored so far; sent with the first output.
     prompt_logprobs: list[TokenLogprob] = field(default_factory=list)
+    probed: list[float] = field(default_factory=list)  # likewise, of the probed tokens
 
     # Of its adapter in device memory, from its first admission to its end; -1: none, or the base.
     slot: int = -1
@@ -140,6 +177,7 @@ class Req:
     row: int = -1  # in the ReqToTokenPool
     num_pages: int = 0  # pages in that row
     node: TreeNode | None = None  # where its cached prefix ends; locked, so that it stays
+    source_node: TreeNode | None = None  # its source in the radix cache, locked
     # The range of these pages whose window pages it has pinned; see `WindowPages`.
     window_first: int = 0
     window_end: int = 0
@@ -149,8 +187,10 @@ class Req:
         return next((i for i in self.images if i.is_whole and i.start < end < i.end), None)
 
     @property
-    def image_bytes(self) -> int:
-        return sum(array.nbytes for image in self.images for array in image.arrays.values())
+    def array_bytes(self) -> int:
+        """Of its images and its source."""
+        images = sum(array.nbytes for image in self.images for array in image.arrays.values())
+        return images + (self.source.array.nbytes if self.source else 0)
 
     @property
     def shift(self) -> int:
@@ -200,16 +240,33 @@ class Req:
     @property
     def is_plain(self) -> bool:
         """Whether its results are only tokens, and only their number ends it."""
-        return not (self.sampling.stop_token_ids or self.grammar or self.logprobs or self.pooling)
+        return not (
+            self.sampling.stop_token_ids or self.grammar or self.logprobs or self.makes_no_token
+        )
+
+    @property
+    def work_when_queued(self) -> int:
+        """Tokens, and positions of its source, that it had to compute when it joined the queue."""
+        return self.num_tokens - self.hit_when_queued + self.unencoded_when_queued
+
+    @property
+    def makes_no_token(self) -> bool:
+        """Whether its prompt is all that runs."""
+        return self.pooling is not None or self.alignment is not None
 
     @property
     def matchable(self) -> int:
         """Leading tokens that may come from the cache. The last token always runs, since its logits
-        yield the next one, and so does the token before each prompt token to be scored. Mean
-        pooling runs them all."""
-        if self.pooling is Pooling.MEAN:
+        yield the next one, and so does the token before each prompt token to be scored. Pooling
+        runs all tokens, unless it takes the last one's state."""
+        if self.pooling not in (None, Pooling.LAST):
             return 0
-        return min(self.num_known, self.first_score) - 1
+        end = min(self.num_known, self.first_score)
+        if self.probe is not None and not self.num_output:
+            end = min(end, self.probe.position + 1)
+        if self.alignment is not None:
+            end = min(end, self.alignment.first + 1)
+        return end - 1
 
     def tokens(self, end: int) -> Tokens:
         """The first `end` tokens, a view of [end]; these must be known."""

@@ -26,9 +26,12 @@ from dataclasses import dataclass
 
 from pando_worker.batch import ModelRunner, Step, StepResult
 from pando_worker.grammar.errors import GrammarError
+from pando_worker.grammar.speech import SpeechGrammar
 from pando_worker.messages import (
     Abort,
     AdapterRefused,
+    Align,
+    Aligned,
     CacheFlushed,
     Command,
     Embed,
@@ -45,9 +48,10 @@ from pando_worker.messages import (
     Stats,
     UnloadAdapter,
 )
+from pando_worker.pools import SourceForm
 from pando_worker.scheduler.adapters.served import ServedAdapters
-from pando_worker.scheduler.arrivals import grammar_of, make_req, misfit
-from pando_worker.scheduler.batches.batching import BatchBuilder, Batches, Row
+from pando_worker.scheduler.arrivals import Arriving, array_bytes, grammar_of, make_req, misfit
+from pando_worker.scheduler.batches.batching import BatchBuilder, Row
 from pando_worker.scheduler.batches.constrained import (
     OutputGrammarCompiler,
     build_mask,
@@ -65,8 +69,8 @@ from pando_worker.settings import WorkerSettings
 
 log = logging.getLogger("pando.worker.scheduler")
 
-MAX_IMAGE_BYTES = 2**30
-"""Of the arrays of all images here; further ones get 503."""
+MAX_ARRAY_BYTES = 2**30
+"""Of all images and sources here; further ones get 503."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,7 @@ class Launched:
     prefills: Sequence[Row]  # the last of `rows`
     is_constrained: bool  # a grammar decides what some of them may sample
     at: float
+    encoded: int  # positions of sources
 
     @property
     def sampled(self) -> list[Req]:
@@ -92,22 +97,24 @@ class Scheduler:
         settings: WorkerSettings,
         kv: KVManager,
         runner: ModelRunner,
+        batches: BatchBuilder,
         grammars: OutputGrammarCompiler | None = None,
         clock: Callable[[], float] = time.monotonic,
-        batches: BatchBuilder | None = None,
         images: Images | None = None,
         adapters: ServedAdapters | None = None,
+        source: SourceForm | None = None,
     ) -> None:
         """
         Args:
+            batches: makes the runner's batches.
             grammars: None rejects requests that carry one.
             clock: seconds.
-            batches: makes the runner's batches; a runner that computes nothing needs no arrays.
             images: None rejects requests that carry any.
             adapters: None rejects requests that name one.
+            source: of an encoder-decoder.
         """
         self.kv = kv
-        self._batches = batches or Batches(kv.rows, kv.windows)
+        self._batches = batches
         self._settings = settings
         self._runner = runner
         self._grammars = grammars
@@ -116,6 +123,7 @@ class Scheduler:
         kv.prefill_rate = self.meter.prefill_rate
         self._images = images
         self._adapters = adapters
+        self._source = source
         self.planner = Planner(settings, kv, self.meter.counts, clock, images, adapters)
         self._compiling = Compiling()
         self._by_rid: dict[str, Req] = {}  # all requests that are not answered yet
@@ -144,7 +152,7 @@ class Scheduler:
 
     def receive(self, command: Command) -> list[Event]:
         match command:
-            case Generate() | Embed():
+            case Generate() | Embed() | Align():
                 return self._enqueue(command)
             case Abort(rid=rid):
                 if req := self._by_rid.get(rid):
@@ -207,7 +215,7 @@ class Scheduler:
 
     # Requests arrive
 
-    def _enqueue(self, command: Generate | Embed) -> list[Event]:
+    def _enqueue(self, command: Arriving) -> list[Event]:
         if problem := self._refusal(command):
             status, message = problem
             return [Rejected(rid=command.rid, status=status, message=message)]
@@ -215,19 +223,26 @@ class Scheduler:
             command,
             arrival=self._arrivals,
             now=self._clock(),
+            page_size=self.kv.page_size,
             images_are_whole=self._images is not None and self._images.are_whole,
         )
         req.hit_when_queued = self.kv.prefix_len(req.tokens(req.num_known), req.namespace)
+        if req.source and self.kv.sources and not self.kv.sources.is_cached(req.source):
+            req.unencoded_when_queued = req.source.length
         self._arrivals += 1
         self._by_rid[req.rid] = req
         self._next_deadline = min(self._next_deadline, req.deadline)
+        if req.rules and self._source:
+            req.grammar = SpeechGrammar(req.rules, self._source.vocab_size)
+            for token in req.tokens(req.num_known)[req.prompt_len :].tolist():
+                req.grammar.accept(token)
         if (grammar := grammar_of(command)) and self._grammars:
             self._compiling.add(req, self._grammars.compile(grammar, req.namespace))
         else:
             self.planner.waiting.append(req)
         return []
 
-    def _refusal(self, command: Generate | Embed) -> tuple[int, str] | None:
+    def _refusal(self, command: Arriving) -> tuple[int, str] | None:
         """Why a request is rejected: status and message; None if it is accepted."""
         if command.rid in self._by_rid:
             return 400, f"request id {command.rid!r} is already in use"
@@ -236,15 +251,20 @@ class Scheduler:
             max_request_tokens=self.kv.max_request_tokens,
             has_grammars=self._grammars is not None,
             has_images=self._images is not None,
+            source=self._source,
         )
         if problem:
             return 400, problem
-        if command.adapter and (self._adapters is None or command.adapter not in self._adapters):
+        if (
+            not isinstance(command, Align)
+            and command.adapter
+            and (self._adapters is None or command.adapter not in self._adapters)
+        ):
             return 404, "its adapter is not loaded"
-        if images := command.images:
-            held = sum(req.image_bytes for req in self._by_rid.values())
-            if held + sum(image.num_bytes for image in images) > MAX_IMAGE_BYTES:
-                return 503, f"requests here have {held} bytes of images already; try again later"
+        if added := array_bytes(command):
+            held = sum(req.array_bytes for req in self._by_rid.values())
+            if held + added > MAX_ARRAY_BYTES:
+                return 503, f"requests here have {held} bytes of inputs already; try again later"
         if self._num_queued >= self._settings.max_queued_requests:
             return 503, f"{self._num_queued} requests are already waiting; try again later"
         return None
@@ -346,7 +366,8 @@ class Scheduler:
             row.req.in_flight += 1
             row.req.unseen += row.samples
         self.planner.launched(plan)
-        return Launched(step, decodes, rows, plan.prefills, is_constrained, started)
+        encoded = batch.sources.num_positions if batch.sources else 0
+        return Launched(step, decodes, rows, plan.prefills, is_constrained, started, encoded)
 
     def _take_result(self, launched: Launched) -> None:
         """Wait for a batch's result and apply it."""
@@ -368,7 +389,7 @@ class Scheduler:
         now = self._clock()
         self.meter.add_step(
             rows=len(launched.decodes) + len(launched.rows),
-            prefill_tokens=sum(row.extend_len for row in launched.prefills),
+            prefill_tokens=launched.encoded + sum(row.extend_len for row in launched.prefills),
             prefill_context=sum(row.context for row in launched.prefills),
             decodes=len(launched.decodes) + len(launched.rows) - len(launched.prefills),
             released=max(0, pinned - self.kv.pinned_tokens),
@@ -419,8 +440,8 @@ class Scheduler:
                 match take_result(row, found):
                     case Output() as output:
                         outputs.append(output)
-                    case Embedded() as embedded:
-                        self._events.append(embedded)
+                    case Embedded() | Aligned() as answer:
+                        self._events.append(answer)
                 self._settle(req)
             if req.ending is not None:
                 ended.append(req)

@@ -15,6 +15,7 @@ from typing import Any
 
 from pando_worker.server.engine_client import EngineClient
 from pando_worker.server.errors import ApiError, bad_request
+from pando_worker.server.metrics import AdaptersInUse
 
 log = logging.getLogger("pando.worker")
 
@@ -80,6 +81,15 @@ class NamedAdapters:
 
     def get(self, name: str) -> NamedAdapter | None:
         return self._adapters.get(name)
+
+    def in_use(self) -> AdaptersInUse:
+        """As far as the scheduler has said."""
+        there = frozenset(self._engine.adapter_places.device)
+        used = [adapter for adapter in self if adapter.requests]
+        return AdaptersInUse(
+            running=tuple(adapter.name for adapter in used if adapter.identity in there),
+            waiting=tuple(adapter.name for adapter in used if adapter.identity not in there),
+        )
 
     def listed(self) -> str:
         """Their names, for an error's message."""

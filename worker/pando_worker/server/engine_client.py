@@ -24,6 +24,8 @@ from pando_worker.messages import (
     AdapterLoaded,
     AdapterPlaces,
     AdapterRefused,
+    Align,
+    Aligned,
     CacheFlushed,
     Command,
     Embed,
@@ -33,6 +35,7 @@ from pando_worker.messages import (
     FlushCache,
     Generate,
     LoadAdapter,
+    Loading,
     Output,
     Outputs,
     PinAdapter,
@@ -47,6 +50,7 @@ from pando_worker.wire import CommandSender
 
 log = logging.getLogger("pando.worker")
 
+_Answer = Embedded | Aligned | ApiError
 _ControlAnswer = CacheFlushed | AdapterLoaded | AdapterDone | AdapterRefused
 
 
@@ -97,17 +101,20 @@ def _joined(outputs: Sequence[Output]) -> Output:
         queue_s=first.queue_s,
         logprobs=[score for output in outputs for score in output.logprobs],
         prompt_logprobs=[score for output in outputs for score in output.prompt_logprobs],
+        probed=first.probed,
+        is_source_cached=first.is_source_cached,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _PendingEmbedding:
-    """An embedding that the scheduler knows. Errors are kept as results: its client may be gone."""
+    """An embedding, or an alignment, that the scheduler knows. Errors are kept as results: its
+    client may be gone."""
 
     name: str
-    done: asyncio.Future[Embedded | ApiError]
+    done: asyncio.Future[_Answer]
 
-    def end(self, result: Embedded | ApiError) -> None:
+    def end(self, result: _Answer) -> None:
         if not self.done.done():
             self.done.set_result(result)
 
@@ -190,6 +197,7 @@ class EngineClient:
         self._calls = itertools.count()
         self._ended: str | None = None
 
+        self.loading: Loading | None = None
         self.ready: Ready | None = None
         self.stats: Stats | None = None
         self.adapter_places = AdapterPlaces()
@@ -250,9 +258,20 @@ class EngineClient:
 
         Raises ApiError as `call` does, when the scheduler rejects it, and after `abort`.
         """
+        answer = await self._answer(order)
+        assert isinstance(answer, Embedded)
+        return answer
+
+    async def align(self, order: Align) -> Aligned:
+        """Runs one alignment, as `embed` an embedding."""
+        answer = await self._answer(order)
+        assert isinstance(answer, Aligned)
+        return answer
+
+    async def _answer(self, order: Embed | Align) -> Embedded | Aligned:
         rid = f"{order.rid}#{next(self._calls)}"
         self._ask(msgspec.structs.replace(order, rid=rid))
-        done: asyncio.Future[Embedded | ApiError] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[_Answer] = asyncio.get_running_loop().create_future()
         self._embeddings[rid] = _PendingEmbedding(order.rid, done)
         try:
             result = await done
@@ -354,7 +373,7 @@ class EngineClient:
             case Outputs(outputs=outputs):
                 for output in outputs:
                     self._deliver(output)
-            case Embedded(rid=rid):
+            case Embedded(rid=rid) | Aligned(rid=rid):
                 if embedding := self._embeddings.pop(rid, None):
                     embedding.end(event)
             case Rejected(rid=rid):
@@ -364,6 +383,9 @@ class EngineClient:
                     embedding.end(_rejection(event))
             case Stats():
                 self.stats = event
+                self.changed.set()
+            case Loading():
+                self.loading = event
                 self.changed.set()
             case Ready():
                 self.ready = event

@@ -5,24 +5,41 @@ answer; a stream that has begun ends with its `body` as the last event.
 """
 
 from starlette.responses import Response
+from starlette.types import Scope
 
-from pando_fleet.http.errors import ApiError, bad_request, unavailable
+from pando_fleet.http.anthropic_errors import anthropic_answer
+from pando_fleet.http.errors import ApiError, bad_request, error_answer, unavailable
 
 __all__ = [
+    "ANTHROPIC_PATH",
+    "TOO_LONG",
     "ApiError",
     "aborted",
     "bad_request",
     "deadline_passed",
+    "error_in_form",
     "error_response",
     "internal_error",
+    "too_long",
     "too_slow",
     "unavailable",
 ]
+
+TOO_LONG = "context_length_exceeded"
+"""Code of the error `too_long`."""
+
+ANTHROPIC_PATH = "/v1/messages"
+"""Beginning of the paths of Anthropic's API, which has a form of error of its own."""
 
 
 def deadline_passed(message: str) -> ApiError:
     """504: the request exceeded its own time limit or the worker's."""
     return ApiError(504, message, kind="timeout_error", code="deadline_exceeded")
+
+
+def too_long(message: str, param: str) -> ApiError:
+    """400: the prompt, or it and the output, have more tokens than the model's context."""
+    return bad_request(message, param, TOO_LONG)
 
 
 def too_slow(max_bytes: int) -> ApiError:
@@ -45,5 +62,16 @@ def internal_error() -> ApiError:
     return ApiError(500, "internal error; see the worker's log", kind="server_error")
 
 
-def error_response(error: ApiError) -> Response:
-    return Response(error.body, error.status, error.headers, "application/json")
+def error_in_form(
+    error: ApiError, path: str, request_id: str
+) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+    """Status, headers without `content-length`, and body, as the API of the path has errors."""
+    answer = anthropic_answer if path.startswith(ANTHROPIC_PATH) else error_answer
+    return answer(error, request_id)
+
+
+def error_response(error: ApiError, scope: Scope) -> Response:
+    request_id = scope["state"]["request_id"]
+    status, headers, body = error_in_form(error, scope["path"], request_id)
+    own = {name.decode(): value.decode() for name, value in headers if name != b"x-request-id"}
+    return Response(body, status, own)

@@ -45,12 +45,17 @@ async def generate(
     readers = [OutputReader(i, vocabulary, job.text) for i in range(len(job.orders))]
     latencies = [_Latency(metrics, job, choice_of(job.trace)) for _ in job.orders]
     resumed = job.resumed
+    found = [0] * len(job.orders)  # cached positions of their sources
     with engine.call(job.orders) as call:
         async with aclosing(call.outputs()) as outputs:
             async for index, output in outputs:
                 if resumed:
                     output = structs.replace(output, token_ids=[*resumed, *output.token_ids])
                     resumed = []
+                if (source := job.orders[index].source) is not None:
+                    if output.queue_s is not None:  # the first one
+                        found[index] = source.length if output.is_source_cached else 0
+                    output = structs.replace(output, cached_tokens=found[index])
                 delta = readers[index].read(output)
                 latencies[index].observe(output, delta)
                 if delta.finish:

@@ -5,16 +5,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pando_worker.messages import ImageArray, PromptImage, Raw
-from pando_worker.server.errors import bad_request, unavailable
+from pando_worker.messages import PromptImage, Raw, SentArray
+from pando_worker.server.errors import ApiError, bad_request, unavailable
 from pando_worker.server.protocol.chat import ChatMessage, ImagePart, TextPart, VideoPart
 from pando_worker.vision.errors import ImageError, ImagesUnavailableError
 
 if TYPE_CHECKING:  # Pillow takes time to import, and most models read text only
-    from pando_worker.vision.processed import Array, Place, Processed
+    from pando_worker.reading.array_file import Array
+    from pando_worker.vision.processed import Place, Processed
     from pando_worker.vision.reader import ImageReader
 
 SeenPart = ImagePart | VideoPart
+
+RequestPart = tuple[str, SeenPart]
+"""With the name of its field in the request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,27 +59,19 @@ class Sight:
             raise unavailable("the image processor is still loading", "model_loading")
         return self.reader.place
 
-    async def fill(self, token_ids: list[int], messages: Sequence[ChatMessage]) -> ChatPrompt:
-        """A prompt with the tokens of its images and videos in their places.
+    async def read(self, parts: Sequence[RequestPart], param: str) -> "Seen":
+        """Images and videos of a request.
+
+        Args:
+            param: the request's field that has them all
 
         Raises:
             ApiError: 400 for one that cannot be used, 503 if none can be read now.
         """
-        parts = _seen_parts(messages)
-        self._check(parts)
-        token, video = self.place.token, self.reader.video_place
-        kinds = {token: ImagePart} | ({video.token: VideoPart} if video else {})
-        places = [at for at, one in enumerate(token_ids) if one in kinds]
-        if [kinds[token_ids[at]] for at in places] != [type(part) for _, part in parts]:
-            what = "images and videos" if video else "images"
-            raise bad_request(
-                f"the prompt has {len(places)} places for {what}, but messages have {len(parts)}:"
-                " text must not contain the model's image token",
-                "messages",
-            )
-        return _placed(token_ids, places, await self._read(parts), token)
+        self._check(parts, param)
+        return Seen(self.place, self.reader.video_place, param, await self._read(parts))
 
-    def _check(self, parts: Sequence[tuple[str, SeenPart]]) -> None:
+    def _check(self, parts: Sequence[RequestPart], param: str) -> None:
         """Raises ApiError 400 for videos that the model does not see, and for too many parts."""
         videos = [param for param, part in parts if isinstance(part, VideoPart)]
         if videos and self.reader.video_place is None:
@@ -85,10 +81,12 @@ class Sight:
         if len(parts) > self.most:
             what = "images and videos" if videos else "images"
             raise bad_request(
-                f"messages have {len(parts)} {what}; this worker accepts {self.most}", "messages"
+                f"there are {len(parts)} {what} in {param}; this worker accepts {self.most}", param
             )
 
-    async def _read(self, parts: Sequence[tuple[str, SeenPart]]) -> "list[list[Processed]]":
+    async def _read(
+        self, parts: Sequence[RequestPart]
+    ) -> "list[tuple[type[SeenPart], list[Processed]]]":
         reads = [self._read_one(part) for _, part in parts]
         found = await asyncio.gather(*reads, return_exceptions=True)
         images = []
@@ -101,26 +99,67 @@ class Sight:
                     raise unavailable(f"{image}; try again later", "images_unavailable") from image
                 case BaseException():
                     raise image
-            images.append(image)
+            images.append((type(part), image))
         return images
 
     async def _read_one(self, part: SeenPart) -> "list[Processed]":
-        """An image, or the frames of a video."""
+        """An image, in one or several views, or the frames of a video."""
         if isinstance(part, VideoPart):
             return await self.reader.read_video(part.video_url.url)
         url = part.image_url
-        return [await self.reader.read(url.url, small=url.detail == "low")]
+        return await self.reader.read(url.url, small=url.detail == "low")
 
 
-def refuse_images(messages: Sequence[ChatMessage], model: str) -> None:
-    """Raises ApiError 400 if there are any."""
-    for param, part in _seen_parts(messages):
-        what = "a video" if isinstance(part, VideoPart) else "an image"
-        raise bad_request(f"{param} is {what}, but {model!r} reads text only", param)
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The images and videos of a request, as they go into its prompt.
+
+    Attributes:
+        place: of an image
+        video_place: of a video; None if the model sees none
+        param: the request's field that has them all
+        parts: the views of each image and the frames of each video
+    """
+
+    place: "Place"
+    video_place: "Place | None"
+    param: str
+    parts: "list[tuple[type[SeenPart], list[Processed]]]"
+
+    def surrounded(self, prompt: str) -> str:
+        """The prompt's text with what the model's processor puts around images."""
+        further = [views[0].before for kind, views in self.parts if kind is ImagePart]
+        return self.place.surrounded(prompt, further)
+
+    def filled(self, token_ids: list[int]) -> ChatPrompt:
+        """The prompt with the tokens of its images and videos in their places.
+
+        Raises:
+            ApiError: 400 for text with more or fewer such places.
+        """
+        video = self.video_place
+        kinds = {self.place.token: ImagePart} | ({video.token: VideoPart} if video else {})
+        places = [at for at, one in enumerate(token_ids) if one in kinds]
+        if [kinds[token_ids[at]] for at in places] != [kind for kind, _ in self.parts]:
+            what = "images and videos" if video else "images"
+            raise bad_request(
+                f"the prompt has {len(places)} places for {what}, but there are"
+                f" {len(self.parts)} in {self.param}: the model's image token {self.place.text!r}"
+                " must stand in the text for nothing else",
+                self.param,
+            )
+        return _placed(token_ids, places, [seen for _, seen in self.parts], self.place.token)
 
 
-def _seen_parts(messages: Sequence[ChatMessage]) -> list[tuple[str, SeenPart]]:
-    """All images and videos with the names of their fields."""
+def unseen(part: RequestPart, model: str) -> ApiError:
+    """What refuses an image or a video for a model that reads text only."""
+    param, seen = part
+    what = "a video" if isinstance(seen, VideoPart) else "an image"
+    return bad_request(f"{param} is {what}, but {model!r} reads text only", param)
+
+
+def parts_of(messages: Sequence[ChatMessage]) -> list[RequestPart]:
+    """All images and videos of a conversation."""
     return [
         (f"messages[{i}].content[{j}].{part.type}", part)
         for i, message in enumerate(messages)
@@ -172,6 +211,6 @@ def prompt_image(image: "Processed", start: int) -> PromptImage:
     )
 
 
-def sent(array: "Array") -> ImageArray:
+def sent(array: "Array") -> SentArray:
     """An array as the scheduler gets it: not a copy."""
-    return ImageArray(array.dtype.str, array.shape, Raw(array.data.cast("B")))
+    return SentArray(array.dtype.str, array.shape, Raw(array.data.cast("B")))

@@ -5,7 +5,9 @@ scheduler's latest `Stats` at each scrape.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import accumulate
+from time import time
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import (
@@ -43,15 +45,15 @@ class AdapterRequests:
 
 class Metrics:
     def __init__(
-        self, stats: Callable[[], Stats | None], *, vllm_model_name: str | None = None
+        self, stats: Callable[[], Stats | None], *, as_vllm: "VllmLabels | None" = None
     ) -> None:
-        """With `vllm_model_name`, some gauges are also exported under vLLM's names and labels."""
+        """With `as_vllm`, some gauges are also exported under vLLM's names, with these labels."""
         self.registry = CollectorRegistry()
         self.gaps_s = 0.0  # sum of the times between two tokens of a request; heartbeats report it
         self.gaps = 0
         self.registry.register(_SchedulerCollector(stats))
-        if vllm_model_name is not None:
-            self.registry.register(_VllmCollector(stats, vllm_model_name))
+        if as_vllm is not None:
+            self.registry.register(_VllmCollector(stats, as_vllm))
 
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"pando_worker_{name}", text, labels, registry=self.registry)
@@ -129,12 +131,32 @@ class _SchedulerCollector:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class AdaptersInUse:
+    """The names of the adapters that requests have.
+
+    Attributes:
+        running: that are in device memory
+        waiting: the others
+    """
+
+    running: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class VllmLabels:
+    model_name: str
+    page_size: int  # tokens; vLLM's block size
+    adapters: Callable[[], AdaptersInUse] = AdaptersInUse
+
+
 class _VllmCollector:
     """Gauges under vLLM's names, which gateways and dashboards read."""
 
-    def __init__(self, stats: Callable[[], Stats | None], model_name: str) -> None:
+    def __init__(self, stats: Callable[[], Stats | None], labels: VllmLabels) -> None:
         self._stats = stats
-        self._model_name = model_name
+        self._labels = labels
 
     def collect(self) -> Iterator[Metric]:
         stats = self._stats()
@@ -150,8 +172,35 @@ class _VllmCollector:
             ),
         ):
             family = GaugeMetricFamily(f"vllm:{name}", text, labels=["model_name"])
-            family.add_metric([self._model_name], value)
+            family.add_metric([self._labels.model_name], value)
             yield family
+        pages = str(stats.capacity_tokens // self._labels.page_size)
+        info = GaugeMetricFamily(
+            "vllm:cache_config_info",
+            "The KV pool's pages and their size in tokens, as labels",
+            labels=["model_name", "block_size", "num_gpu_blocks"],
+        )
+        info.add_metric([self._labels.model_name, str(self._labels.page_size), pages], 1.0)
+        yield info
+        if stats.adapter_slots:
+            yield _vllms_adapters(stats.adapter_slots, self._labels.adapters())
+
+
+def _vllms_adapters(slots: int, adapters: AdaptersInUse) -> Metric:
+    """The value is the time, by which readers find the newest of several."""
+    info = GaugeMetricFamily(
+        "vllm:lora_requests_info",
+        "LoRA adapters of requests, as labels",
+        labels=["max_lora", "running_lora_adapters", "waiting_lora_adapters"],
+    )
+    names = (_listed(adapters.running), _listed(adapters.waiting))
+    info.add_metric([str(slots), *names], time())
+    return info
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    """Readers split it at commas, so names that have some cannot be among them."""
+    return ",".join([name for name in names if "," not in name][:MAX_NAMED])
 
 
 # Field of Stats, name of the metric, help; `_kv_tokens` exports the other fields.
@@ -183,9 +232,17 @@ _GAUGES = (
 )
 _COUNTERS = (
     ("steps_total", "scheduler_steps", "Batches run"),
+    ("prompts_total", "prompts", "Prompts of the prompt tokens"),
     ("prompt_tokens_total", "prompt_tokens", "Prompt tokens, cached ones included"),
     ("cached_prompt_tokens_total", "cached_prompt_tokens", "Prompt tokens found in the cache"),
+    (
+        "computed_squares_total",
+        "computed_squares",
+        "Squares of the prompts' tokens that were not found in the cache",
+    ),
     ("output_tokens_total", "output_tokens", "Tokens generated"),
+    ("decoded_tokens_total", "decoded_tokens", "Those but the first of each request"),
+    ("decode_seconds_total", "decode_seconds", "Duration of the step of each of these, summed"),
     ("finished_requests_total", "finished_requests", "Requests that ran to their end"),
     ("aborted_requests_total", "aborted_requests", "Requests aborted"),
     (
@@ -197,6 +254,9 @@ _COUNTERS = (
     ("hot_evicted_tokens_total", "hot_evicted_tokens", "Evicted and soon requested again"),
     ("host_stored_tokens_total", "host_stored_tokens", "Cached tokens copied to the host"),
     ("host_loaded_tokens_total", "host_loaded_tokens", "Cached tokens copied back from the host"),
+    ("source_hits_total", "source_hits", "Requests whose source was found encoded"),
+    ("source_misses_total", "source_misses", "Requests whose source had to be encoded"),
+    ("source_tokens_total", "source_tokens", "Positions of the sources that were encoded"),
     ("adapter_loads_total", "adapter_loads", "LoRA adapters loaded into device memory"),
 )
 

@@ -11,13 +11,20 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from pando_worker.messages import Pooling
-from pando_worker.models.errors import BrokenCheckpoint
+from pando_worker.models.errors import unreadable
 
 T = TypeVar("T")
 
 _KNOWN_PARTS = ("Transformer", "Pooling", "Normalize")
 _USUAL_FOLDER = "1_Pooling"
-_MODES = {"mean": Pooling.MEAN, "lasttoken": Pooling.LAST}
+_MODES = {
+    "cls": Pooling.CLS,
+    "lasttoken": Pooling.LAST,
+    "max": Pooling.MAX,
+    "mean": Pooling.MEAN,
+    "mean_sqrt_len_tokens": Pooling.SQRT,
+    "weightedmean": Pooling.WEIGHTED,
+}
 # Before version 5.3 each mode was a separate flag.
 _FLAGS = {
     "pooling_mode_cls_token": "cls",
@@ -36,30 +43,53 @@ class NoEmbeddings:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Embeddings:
+    """
+    Attributes:
+        is_normalized: whether vectors have length 1
+    """
+
+    pooling: Pooling
+    is_normalized: bool = True
+
+
+LAST_TOKEN = Embeddings(Pooling.LAST)
+"""Of a decoder whose files say nothing."""
+
+
 def read_pooling(
-    model_dir: Path, choice: Literal["auto", "last", "mean"]
-) -> Pooling | NoEmbeddings:
-    """`auto` follows the files, and is the last token if they do not specify pooling.
+    model_dir: Path,
+    choice: Literal["auto", "last", "mean", "cls", "max"],
+    *,
+    default: Pooling = Pooling.LAST,
+) -> Embeddings | NoEmbeddings:
+    """`auto` follows the files. Vectors have length 1 unless the files list modules, and none of
+    them normalizes.
+
+    Args:
+        default: of `auto`, if the files do not specify pooling
 
     Raises:
         BrokenCheckpoint: a file cannot be read.
     """
     parts = _read(model_dir / "modules.json", list[_Module]) or []
-    others = [part.kind for part in parts if part.kind not in _KNOWN_PARTS]
-    if others:
+    kinds = [part.kind for part in parts]
+    if others := [kind for kind in kinds if kind not in _KNOWN_PARTS]:
         return NoEmbeddings(
             f"its modules.json has {', '.join(others)}: this worker supports only"
             f" {', '.join(_KNOWN_PARTS)}"
         )
+    is_normalized = not parts or "Normalize" in kinds
     if choice != "auto":
-        return Pooling(choice)
+        return Embeddings(Pooling(choice), is_normalized)
     folder = next((part.path for part in parts if part.kind == "Pooling"), _USUAL_FOLDER)
     config = _read(model_dir / folder / "config.json", dict[str, Any])
     if config is None:
-        return Pooling.LAST
+        return Embeddings(default, is_normalized)
     modes = _modes(config)
     if len(modes) == 1 and modes[0] in _MODES:
-        return _MODES[modes[0]]
+        return Embeddings(_MODES[modes[0]], is_normalized)
     return NoEmbeddings(
         f"its {folder}/config.json has pooling {' and '.join(modes) or 'none'}: this worker"
         f" supports {' or '.join(_MODES)}; choose one with the setting pooling"
@@ -88,4 +118,4 @@ def _read(path: Path, kind: type[T]) -> T | None:
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except (OSError, msgspec.DecodeError) as error:
-        raise BrokenCheckpoint(f"cannot read {path}: {error}") from error
+        raise unreadable(path, error) from error

@@ -24,10 +24,18 @@ _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 class Vocabulary:
     """The bytes of each token id, in a table that all detokenizers share."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        """Raises UnsupportedModel if the tokenizer's decoder is of neither kind."""
+    def __init__(self, tokenizer: Tokenizer, *, generates: bool = True) -> None:
+        """
+        Args:
+            generates: whether tokens become text; else a token's bytes are its own spelling
+
+        Raises UnsupportedModel if tokens become text and the decoder is of neither kind.
+        """
         self._tokenizer = tokenizer
-        self._spell = _speller(tokenizer)
+        steps = _steps(tokenizer) if generates else []
+        self._spell = _speller(steps) if generates else str.encode
+        # Whether a whole text is spelled with a space in front, which it does not have.
+        self.leads_with_space = any(map(_drops_a_space, steps))
         added = tokenizer.get_added_tokens_decoder().items()
         # Special tokens, with their text for outputs that show them.
         self.special = {id: token.content.encode() for id, token in added if token.special}
@@ -44,13 +52,24 @@ class Vocabulary:
 
 
 class Detokenizer:
-    """The text of one request's output, as the continuation of its prompt."""
+    """The text of one request's output."""
 
-    def __init__(self, vocabulary: Vocabulary, written: Mapping[int, bytes] = _NONE) -> None:
-        """`written` are the special tokens to show, from `Vocabulary.special`."""
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        written: Mapping[int, bytes] = _NONE,
+        *,
+        is_whole: bool = False,
+    ) -> None:
+        """
+        Args:
+            written: the special tokens to show, from `Vocabulary.special`
+            is_whole: the output is a text of its own, not the continuation of its prompt
+        """
         self._vocabulary = vocabulary
         self._written = written
         self._decoder = _UTF8("replace")
+        self._drops_space = is_whole and vocabulary.leads_with_space
 
     @property
     def within_character(self) -> bool:
@@ -60,6 +79,9 @@ class Detokenizer:
     def push(self, token_id: int) -> str:
         """The text that this token completes; empty while a character is incomplete."""
         spelled = self._written.get(token_id) or self._vocabulary[token_id]
+        if self._drops_space and spelled:
+            spelled = spelled.removeprefix(b" ")
+            self._drops_space = False
         return self._decoder.decode(spelled)
 
     def flush(self) -> str:
@@ -67,17 +89,31 @@ class Detokenizer:
         return self._decoder.decode(b"", final=True)
 
 
-def _speller(tokenizer: Tokenizer) -> Callable[[str], bytes]:
+def _steps(tokenizer: Tokenizer) -> list[dict[str, Any]]:
+    """Of its decoder."""
     decoder = tokenizer.decoder
     if decoder is None:
         raise UnsupportedModel("its tokenizer has no decoder: tokens cannot be turned into text")
     state: dict[str, Any] = msgspec.json.decode(decoder.__getstate__())
     steps: list[dict[str, Any]] = state["decoders"] if state["type"] == "Sequence" else [state]
+    return steps
+
+
+def _drops_a_space(step: dict[str, Any]) -> bool:
+    """Whether a decoder's step removes the space in front of a whole text."""
+    match step:
+        case {"type": "Strip", "content": " ", "start": int(start)}:
+            return start > 0
+        case {"type": "Metaspace", "prepend_scheme": scheme}:
+            return bool(scheme != "never")
+    return False
+
+
+def _speller(steps: list[dict[str, Any]]) -> Callable[[str], bytes]:
     kinds = {step["type"] for step in steps}
     if kinds == {"ByteLevel"}:
         return _byte_level
-    # Fuse joins tokens. Strip removes the space at the start of a whole text; an output is a
-    # continuation and keeps it.
+    # Fuse joins tokens. Strip removes the space at the start of a whole text: see `_drops_a_space`.
     if kinds <= {"Replace", "ByteFallback", "Fuse", "Strip", "Metaspace"}:
         return _sentencepiece(steps)
     raise UnsupportedModel(

@@ -7,6 +7,7 @@ URL, with the same checks. Blocks, so it runs in a thread.
 """
 
 import http.client
+import io
 import ipaddress
 import socket
 import ssl
@@ -14,15 +15,21 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 from pando_worker.vision.errors import ImageError
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 MAX_REDIRECTS = 3
 _REDIRECTS = (301, 302, 303, 307, 308)
 _CHUNK = 64 * 1024
 _PORTS = {"http": 80, "https": 443}
+_IETF = ipaddress.ip_network("192.0.0.0/24")  # of which Python calls some addresses global
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")  # IPv6 addresses that stand for IPv4 ones
+_GLOBAL = ipaddress.ip_network("2000::/3")  # all IPv6 addresses of hosts elsewhere (RFC 4291, 2.4)
 
 
 def resolve(host: str, port: int) -> list[str]:
@@ -38,13 +45,12 @@ def is_public(address: str) -> bool:
         ip = ipaddress.ip_address(address)
     except ValueError:  # with a zone, such as fe80::1%eth0
         return False
-    if isinstance(ip, ipaddress.IPv6Address):
-        inner = ip.ipv4_mapped or ip.sixtofour or (ip.teredo and ip.teredo[1])
-        if ip in _NAT64:
-            inner = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
-        if inner and not is_public(str(inner)):
-            return False
-    return ip.is_global and not ip.is_multicast
+    if isinstance(ip, ipaddress.IPv4Address):
+        return ip.is_global and not ip.is_multicast and ip not in _IETF
+    if ip.ipv4_mapped or ip in _NAT64:
+        return is_public(str(ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)))
+    inner = ip.sixtofour or (ip.teredo and ip.teredo[1])
+    return ip in _GLOBAL and ip.is_global and (not inner or is_public(str(inner)))
 
 
 @dataclass(frozen=True)
@@ -87,9 +93,8 @@ class Fetcher:
         parts = self._allowed(url)
         host, port = str(parts.hostname), parts.port or _PORTS[parts.scheme]
         connection = http.client.HTTPConnection(host, port)
-        # Kept, as the connection forgets it once the answer's header is read.
-        sock = connection.sock = self._connected(parts.scheme, host, port, deadline)
-        try:
+        with self._connected(parts.scheme, host, port, deadline) as sock:
+            connection.sock = _TimedSocket(sock, deadline, cancelled)
             target = parts._replace(scheme="", netloc="", fragment="").geturl() or "/"
             connection.request("GET", target, headers={"accept": "image/*"})
             answer = connection.getresponse()
@@ -97,9 +102,7 @@ class Fetcher:
                 return urljoin(url, location)
             if answer.status != 200:
                 raise ImageError(f"cannot be fetched: its host answers {answer.status}")
-            return self._body(answer, sock, deadline, cancelled)
-        finally:
-            connection.close()
+            return self._body(answer)
 
     def _allowed(self, url: str) -> SplitResult:
         parts = urlsplit(url)
@@ -133,23 +136,50 @@ class Fetcher:
             sock.close()
             raise
 
-    def _body(
-        self,
-        answer: http.client.HTTPResponse,
-        sock: socket.socket,
-        deadline: float,
-        cancelled: threading.Event,
-    ) -> bytes:
+    def _body(self, answer: http.client.HTTPResponse) -> bytes:
         data = bytearray()
-        while not cancelled.is_set():
-            sock.settimeout(_left(deadline))
-            chunk = answer.read1(_CHUNK)
-            if not chunk:
-                return bytes(data)
+        while chunk := answer.read1(_CHUNK):
             data += chunk
             if len(data) > self.max_bytes:
                 raise ImageError(f"has more than {self.max_bytes} bytes")
-        raise ImageError("is not wanted any more")
+        return bytes(data)
+
+
+class _TimedReads(io.RawIOBase):
+    """What a socket receives. No call outlasts the fetch, whatever a host sends meanwhile: a
+    timeout of the socket itself begins anew with each byte."""
+
+    def __init__(self, sock: socket.socket, deadline: float, cancelled: threading.Event) -> None:
+        super().__init__()
+        self._sock, self._deadline, self._cancelled = sock, deadline, cancelled
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        if self._cancelled.is_set():
+            raise ImageError("is not wanted any more")
+        self._sock.settimeout(_left(self._deadline))
+        return self._sock.recv_into(buffer)
+
+
+@dataclass(frozen=True)
+class _TimedSocket:
+    """What `http.client` needs of a socket, which the fetch itself closes."""
+
+    sock: socket.socket
+    deadline: float
+    cancelled: threading.Event
+
+    def sendall(self, data: bytes) -> None:
+        self.sock.settimeout(_left(self.deadline))
+        self.sock.sendall(data)
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        return io.BufferedReader(_TimedReads(self.sock, self.deadline, self.cancelled))
+
+    def close(self) -> None:
+        pass  # once the answer's header is read, though its body comes by the same socket
 
 
 def _left(deadline: float) -> float:

@@ -1,12 +1,11 @@
 """What becomes of an image or a video: pixel values, and tokens in a prompt."""
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import add
 
-import numpy as np
-from numpy.typing import NDArray
-
-Array = NDArray[np.float32] | NDArray[np.int64] | NDArray[np.bool_]
+from pando_worker.reading.array_file import Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +24,19 @@ class Place:
     before: str
     after: str
 
-    def surrounded(self, prompt: str) -> str:
-        """A prompt's text, with the processor's text around each place."""
+    def surrounded(self, prompt: str, further: Sequence[str]) -> str:
+        """A prompt's text, with the processor's text around each place.
+
+        Args:
+            further: `Processed.before` of the image in each place
+        """
         if not self.before and not self.after:
             return prompt
-        return prompt.replace(self.text, self.before + self.text + self.after)
+        first, *rest = prompt.split(self.text)
+        if len(rest) != len(further):
+            return prompt  # which is refused later: text contains the image token
+        around = (before + self.before + self.text + self.after for before in further)
+        return first + "".join(map(add, around, rest))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +56,7 @@ class Processed:
         grid: frames, rows and columns of its tokens, for a model that gives them positions in these
             three dimensions
         time, is_continued: as of `PromptImage`
+        before: further text that the processor puts in front of this image
     """
 
     digest: bytes
@@ -59,6 +67,7 @@ class Processed:
     grid: tuple[int, int, int] | None = None
     time: int = 0
     is_continued: bool = False
+    before: str = ""
 
 
 def digest_of(arrays: dict[str, Array], place: str = "") -> bytes:

@@ -6,11 +6,7 @@ in processes of their own, each of which loads the processor once (`load`).
 """
 
 import logging
-import os
-import signal
-import sys
-from collections.abc import MutableSequence
-from contextlib import suppress
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,13 +16,14 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from pando_fleet.images.rule import ImageRule
-from pando_worker.models.text_part import VideoForm
-from pando_worker.parent import end_with_parent
-from pando_worker.vision.array_file import StoredImage, store
+from pando_worker.models.kinds.text_part import VideoForm
+from pando_worker.reading.array_file import Array, StoredRead, store
+from pando_worker.reading.pool import is_cancelled
+from pando_worker.vision.bounds import bounded
 from pando_worker.vision.decoding import data_of, decode
+from pando_worker.vision.detail import LOW, arguments_of
 from pando_worker.vision.errors import ImageError
-from pando_worker.vision.patches import PatchProcessor
-from pando_worker.vision.processed import Array, Place, Processed, digest_of
+from pando_worker.vision.processed import Place, Processed, digest_of
 from pando_worker.vision.processors import GRIDS, make_processor
 from pando_worker.vision.rules import rule_of
 from pando_worker.vision.video_files import VideoLimits, reading
@@ -34,9 +31,7 @@ from pando_worker.vision.videos import VideoProcessor, read_fields
 
 log = logging.getLogger("pando.worker")
 
-LOW = 512 * 512
-"""Pixels of an image with `detail` low, as in OpenAI's API."""
-
+_MOST_CPU_S = 20.0  # of an image
 _OF_TEXT = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids")
 
 
@@ -57,29 +52,48 @@ class ImageProcessor:
         self._processor, self._image_token = processor, image_token
         added = processor.tokenizer.added_tokens_decoder
         self._special = {image_token, *(token for token, one in added.items() if one.special)}
+        self._arguments = arguments_of(processor)
         self.place = self._place()
         self.rule = rule_of(processor, LOW)
 
-    def process(self, image: Image.Image, *, small: bool = False) -> Processed:
-        """
+    def process(self, image: Image.Image, *, small: bool = False) -> list[Processed]:
+        """The image, and parts of it that the model sees as images of their own.
+
         Args:
-            small: whether an image beyond `LOW` pixels shall become smaller, in models that see it
-                at its own size
+            small: whether the client wants little `detail`
 
         Raises:
             ImageError: the processor refuses it, for instance because it is too narrow.
         """
-        at_own_size = isinstance(self._processor, PatchProcessor)
-        options = {"most_pixels": LOW} if small and at_own_size else {}
+        arguments = self._arguments.low if small else self._arguments.usual
         try:
-            found = self._call(image, **options)
+            found = self._call(image, **arguments)
         except ValueError as error:
             raise ImageError(f"cannot be used: {error}") from error
         ids = found["input_ids"][0]
-        ids = ids[slice(*self._core(ids))]
+        first, end = self._core(ids)
+        arrays = {name: _array(found[name]) for name in sorted(found) if name not in _OF_TEXT}
+        if arguments.get("do_pan_and_scan"):
+            return self._views(self._text(ids[:first]), ids[first:end], arrays)
+        return [self._processed(ids[first:end], arrays)]
+
+    def _views(
+        self, before: str, ids: NDArray[np.int64], arrays: dict[str, Array]
+    ) -> list[Processed]:
+        """The whole image and its crops, whose tokens see only those of the same one."""
+        of_image = ids == self._image_token
+        starts = np.flatnonzero(of_image[1:] & ~of_image[:-1]) + 1
+        parts = np.split(ids, starts[1:])
+        views = [
+            self._processed(part, {name: array[at : at + 1] for name, array in arrays.items()})
+            for at, part in enumerate(parts)
+        ]
+        views[0] = replace(views[0], before=before.removesuffix(self.place.before))
+        return views
+
+    def _processed(self, ids: NDArray[np.int64], arrays: dict[str, Array]) -> Processed:
         places = np.flatnonzero(ids == self._image_token)
         first, length = int(places[0]), int(places[-1] - places[0]) + 1
-        arrays = {name: _array(found[name]) for name in sorted(found) if name not in _OF_TEXT}
         return Processed(digest_of(arrays), ids.tolist(), first, length, arrays, self._grid(arrays))
 
     def _call(self, image: Image.Image, **options: Any) -> Any:
@@ -100,14 +114,18 @@ class ImageProcessor:
 
     def _place(self) -> Place:
         tokenizer, text = self._processor.tokenizer, self._processor.image_token
-        ids = self._call(Image.new("RGB", (64, 48)))["input_ids"][0]
+        ids = self._call(Image.new("RGB", (64, 48)), **self._arguments.low)["input_ids"][0]
         first, end = self._core(ids)
         return Place(
             text=text,
             token=tokenizer.convert_tokens_to_ids(text),
-            before=tokenizer.decode(ids[:first], clean_up_tokenization_spaces=False),
-            after=tokenizer.decode(ids[end:], clean_up_tokenization_spaces=False),
+            before=self._text(ids[:first]),
+            after=self._text(ids[end:]),
         )
+
+    def _text(self, ids: NDArray[np.int64]) -> str:
+        text: str = self._processor.tokenizer.decode(ids, clean_up_tokenization_spaces=False)
+        return text
 
     def _core(self, ids: NDArray[np.int64]) -> tuple[int, int]:
         """The special tokens of an image's, from the first to behind the last: text beside them is
@@ -131,32 +149,22 @@ class Known:
     rule: ImageRule | None
 
 
-def load(
-    model_dir: Path, image_token: int, video: VideoForm | None, cancelled: MutableSequence[int]
-) -> None:
+def load(model_dir: Path, image_token: int, video: VideoForm | None) -> None:
     """Prepare this process.
 
     Args:
         image_token: as of `ImageProcessor`
         video: how the model sees videos; None: not at all
-        cancelled: shared with the parent, which writes the number of a cancelled read at this
-            number's remainder by the length
 
     Raises:
         Exception: whatever transformers raises for a processor that it cannot load.
     """
-    global _processor, _videos, _cancelled
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's: the parent drains first
-    end_with_parent()
+    global _processor, _videos
+    warnings.filterwarnings("ignore", module="PIL")  # one for each odd tag: whatever clients write
     processor = make_processor(model_dir)
-    _processor, _cancelled = ImageProcessor(processor, image_token), cancelled
+    _processor = ImageProcessor(processor, image_token)
     if video is not None:
         _videos = _video_processor(model_dir, video, processor.tokenizer)
-    if sys.platform == "linux":
-        # From here on: large images take cores that the engine leaves idle. A high niceness does
-        # not suffice: an engine's thread that wakes would still wait for the other's slice to end.
-        with suppress(PermissionError):  # of a sandbox, in which streams are slower then
-            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
 def _video_processor(model_dir: Path, form: VideoForm, tokenizer: Any) -> VideoProcessor | None:
@@ -180,13 +188,13 @@ def known() -> Known:
 
 def read_and_process(
     path: Path, source: str | bytes, max_bytes: int, max_pixels: int, small: bool
-) -> list[StoredImage]:
-    """One image.
+) -> list[StoredRead[Processed]]:
+    """One image, as of `ImageProcessor.process`.
 
     Args:
         path: of an `ArrayFile`
         source: a `data:` URL, or the bytes of a file
-        small: as of `ImageProcessor.process`
+        small: whether the client wants little `detail`
 
     Raises:
         ImageError: it is not an image, or too large.
@@ -194,18 +202,20 @@ def read_and_process(
     data = data_of(source) if isinstance(source, str) else source
     _check_bytes(data, max_bytes)
     assert _processor is not None
-    return store(path, [_processor.process(decode(data, max_pixels), small=small)])
+    with bounded(_MOST_CPU_S):
+        images = _processor.process(decode(data, max_pixels), small=small)
+    return store(path, images)
 
 
 def read_and_process_video(
     path: Path, url: str, limits: VideoLimits, number: int
-) -> list[StoredImage]:
+) -> list[StoredRead[Processed]]:
     """The frames of one video.
 
     Args:
         path: of an `ArrayFile`
         url: a `data:` URL
-        number: of this read, as of `load`
+        number: of this read, as of `ReadingPool.cancellable`
 
     Raises:
         ImageError: it is not a video, or too large, or was cancelled.
@@ -213,11 +223,7 @@ def read_and_process_video(
     data = data_of(url)
     _check_bytes(data, limits.max_bytes)
     assert _videos is not None
-
-    def is_cancelled() -> bool:
-        return _cancelled[number % len(_cancelled)] == number
-
-    with reading(data, limits, is_cancelled) as video:
+    with reading(data, limits, lambda: is_cancelled(number)) as video:
         return store(path, _videos.process(video, limits.max_frames))
 
 
@@ -229,7 +235,6 @@ def _check_bytes(data: bytes, max_bytes: int) -> None:
 # Of this process:
 _processor: ImageProcessor | None = None
 _videos: VideoProcessor | None = None  # None if the model sees none
-_cancelled: MutableSequence[int] = [0]
 
 
 def _array(values: Any) -> Array:

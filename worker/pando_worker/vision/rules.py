@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from pando_fleet.images.rule import ImageRule
+from pando_worker.vision.detail import pan_and_scan
 
 
 def rule_of(processor: Any, low_pixels: int = 0) -> ImageRule | None:
@@ -30,8 +31,25 @@ def _llava(processor: Any, images: Any) -> ImageRule:
 
 
 def _gemma3(processor: Any, images: Any) -> ImageRule:
-    # The tokens that begin and end an image, and two blank lines around them.
-    return ImageRule(kind="fixed", tokens=processor.image_seq_length, around=4)
+    tokens = processor.image_seq_length
+    around = 4  # the tokens that begin and end an image, and two blank lines around them
+    if (scan := pan_and_scan(images)) is None:
+        return ImageRule(kind="fixed", tokens=tokens, around=around)
+    one, two = (
+        len(processor.tokenizer(text, add_special_tokens=False)["input_ids"])
+        for text in (processor.replace_image_token({"num_crops": [n]}, 0) for n in (1, 2))
+    )
+    return ImageRule(
+        kind="crops",
+        tokens=tokens,
+        around=around,
+        tile=scan.least_side,
+        tile_marks=two - one - tokens,
+        tiles_text=one - 2 * tokens - around - (two - one - tokens),
+        max_tiles=1 + scan.most,
+        low_tiles=1,
+        min_shape=scan.least_shape,
+    )
 
 
 def _patches(processor: Any, images: Any) -> ImageRule:
@@ -58,7 +76,8 @@ def _internvl(processor: Any, images: Any) -> ImageRule:
         around=2,
         tile=images.size["height"],
         min_tiles=images.min_patches,
-        max_tiles=images.max_patches if images.crop_to_patches else 1,
+        max_tiles=images.max_patches,
+        low_tiles=1,
     )
 
 
@@ -70,6 +89,7 @@ def _idefics3(processor: Any, images: Any) -> ImageRule:
         tile=images.max_image_size["longest_edge"],
         longest_edge=images.size["longest_edge"],
         max_tiles=0 if images.do_image_splitting else 1,
+        low_tiles=1,
     )
 
 

@@ -6,18 +6,15 @@ hold all their data are read, by the first bytes: FFmpeg has others that name fu
 """
 
 import io
-import resource
-import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pando_worker.vision.bounds import bounded
 from pando_worker.vision.errors import ImageError
 
 Frame = NDArray[np.uint8]  # [height, width, 3], RGB
@@ -26,8 +23,6 @@ ACCEPTED = "MP4, MOV, WebM or Matroska with H.264, HEVC, VP8, VP9, AV1 or MPEG-4
 _CODECS = frozenset(["h264", "hevc", "vp8", "vp9", "av1", "mpeg4"])
 _MOST_RATE = 240  # frames a second, of those that are accepted: bounds the frames to decode
 _MOST_CPU_S = 60.0  # of a video
-_MEMORY = 3 * 2**30  # that a video may take in its process
-_DATA_PAGES = 5  # the column in /proc/self/statm
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,24 +79,19 @@ def reading(data: bytes, limits: VideoLimits, is_cancelled: Callable[[], bool]) 
     Raises:
         ImageError: not a video that is accepted.
     """
-    started = time.process_time()
 
     def go_on() -> None:
         if is_cancelled():
             raise ImageError("was cancelled")
-        if time.process_time() - started > _MOST_CPU_S:
-            raise ImageError(f"takes more than {_MOST_CPU_S:g} s to decode")
 
     import av  # here: only the processes that read videos need FFmpeg in memory
 
     form = _format(data)
     try:
-        with _bounded_memory():
+        with bounded(_MOST_CPU_S):
             yield _counted(data, form, limits, go_on)
     except (ImageError, GeneratorExit):
         raise
-    except MemoryError as error:
-        raise ImageError("takes too much memory to decode") from error
     except (av.FFmpegError, ValueError, OverflowError) as error:
         raise ImageError(f"is a damaged video: {error}") from error
 
@@ -151,6 +141,8 @@ def _opened(data: bytes, form: str, max_pixels: int) -> Iterator[Any]:
             raise ImageError("has no video")
         stream = container.streams.video[0]
         codec = stream.codec_context
+        if codec is None:
+            raise ImageError(f"names no codec that is known, not {ACCEPTED}")
         if codec.codec.canonical_name not in _CODECS:
             raise ImageError(f"has the codec {codec.codec.canonical_name}, not {ACCEPTED}")
         _check_size(codec.width, codec.height, max_pixels)
@@ -170,19 +162,3 @@ def _check_size(width: int, height: int, max_pixels: int) -> None:
 def _turned(frame: Any) -> Frame:
     pixels: Frame = frame.to_ndarray(format="rgb24")
     return np.ascontiguousarray(np.rot90(pixels, frame.rotation // 90))
-
-
-@contextmanager
-def _bounded_memory() -> Iterator[None]:
-    """A file's tables may claim gigabytes. Linux counts what a process may write."""
-    if sys.platform != "linux":
-        yield
-        return
-    pages = int(Path("/proc/self/statm").read_text("ascii").split()[_DATA_PAGES])
-    now = pages * resource.getpagesize()
-    before = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (now + _MEMORY, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_DATA, before)

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from pando_fleet.images.film_rule import FilmRule
 from pando_fleet.images.size import Size
-from pando_worker.models.text_part import VideoForm
+from pando_worker.models.kinds.text_part import VideoForm
+from pando_worker.reading.array_file import Array
 from pando_worker.vision.errors import ImageError
-from pando_worker.vision.processed import Array, Place, Processed, digest_of
+from pando_worker.vision.processed import Place, Processed, digest_of
 from pando_worker.vision.video_files import Frame, Video
 
 _MOST_BYTES = 512 * 2**20  # of a video's pixel values

@@ -21,7 +21,8 @@ Call = TypeVar("Call", bound=msgspec.Struct)
 
 class Beat(msgspec.Struct, frozen=True, gc=False):
     """Records a heartbeat. `Terms` follow; beat.lua fills in `oldest_touch_ms`. `slots` is an
-    ADAPTERS, empty if it has no adapters.
+    ADAPTERS, empty if it has no adapters; `held` the short key of each that is not on disk only,
+    each followed by a `Held`.
 
     Answers nil; or "taken", the URL of the living owner of this name and its last heartbeat's time,
     and then records nothing; or "wanted" and the URL of another one that was refused this name.
@@ -39,6 +40,7 @@ class Beat(msgspec.Struct, frozen=True, gc=False):
     heartbeat: bytes
     is_ready: Flag
     slots: bytes
+    held: str
 
 
 class Announce(msgspec.Struct, frozen=True, gc=False):
@@ -110,8 +112,9 @@ class Place(msgspec.Struct, frozen=True, gc=False):
     """Decides for each `Prompt` that follows, and reserves a replica unless only asked to explain.
 
     Answers for each prompt PLACED, of the chosen replica, or a list of that and every CANDIDATE;
-    nil if there is none, FULL if all allowed replicas are at their limit of requests. To explain,
-    one prompt is sent, and the answer is its candidates.
+    nil if there is none, FULL if all allowed replicas are at their limit of requests, HELD_BACK and
+    CROWDED in a list if its session must wait. To explain, one prompt is sent, and the answer is
+    its candidates; or, of its session alone, a list of CROWDED or nothing.
     """
 
     replicas: Key
@@ -120,6 +123,7 @@ class Place(msgspec.Struct, frozen=True, gc=False):
     leases: Key
     parts: Key
     loads: Key
+    sessions: Key
     now: Now
     mode: Mode
     tree_prefix: str
@@ -134,6 +138,9 @@ class Prompt(msgspec.Struct, frozen=True, gc=False):
     tie: int  # where among equals the search begins
     max_outstanding: int  # at one replica; 0: no limit
     every: Flag  # answer each candidate
+    bounds_sessions: Flag  # the working set of the pool's sessions is counted
+    may_wait: Flag  # it is held back if the working set has no room for its session
+    session: str  # its session's digest, or '': the prompt says which
     only: str  # the only replica allowed, or ''
     adapter: str  # the key of the adapter that it needs, or ''
     excluded: int  # the number of replicas' names, which follow
@@ -380,15 +387,33 @@ class SettleLimit(msgspec.Struct, frozen=True, gc=False):
 
 
 SCRIPTS: dict[type[msgspec.Struct], tuple[str, ...]] = {
-    Beat: ("clock", "tree_ops", "memory_ops", "mark_ops", "replica_ops", "terms", "beat"),
+    Beat: (
+        "clock",
+        "tree_ops",
+        "memory_ops",
+        "mark_ops",
+        "terms",
+        "adapter_places",
+        "replica_ops",
+        "beat",
+    ),
     Announce: ("clock", "announce"),
     ListPools: ("clock", "pools_list"),
     ForgetPool: ("clock", "lease_ops", "pool_forget"),
     ForgetNames: ("pools_forget",),
     CheckWrites: ("check_writes",),
-    Leave: ("leave",),
-    Replicas: ("clock", "mark_ops", "replica_ops", "terms", "replicas"),
-    Place: ("clock", "tree_ops", "lease_ops", "terms", "fleet_ops", "adapter_ops", "place"),
+    Leave: ("terms", "adapter_places", "leave"),
+    Replicas: ("clock", "mark_ops", "terms", "adapter_places", "replica_ops", "replicas"),
+    Place: (
+        "clock",
+        "tree_ops",
+        "lease_ops",
+        "terms",
+        "fleet_ops",
+        "adapter_ops",
+        "session_ops",
+        "place",
+    ),
     Settle: ("clock", "tree_ops", "memory_ops", "lease_ops", "settle"),
     BeatRouter: ("clock", "lease_ops", "router_beat"),
     Reap: ("clock", "lease_ops", "router_reap"),

@@ -8,6 +8,9 @@ CHUNK_BYTES = 256
 KEY_BYTES = 8
 """Bytes of one packed key."""
 
+SHORT_KEY_CHARS = 12
+"""Characters of a LoRA adapter's short key (`pando_fleet.registry.adapter`)."""
+
 MAX_CHUNKS = 8192
 """Most keys of one prompt (2 MiB of prompt), which bounds the cost of a placement in Redis. Also
 the scores per bucket of time in a tree."""
@@ -54,6 +57,15 @@ UPSTREAM_KEPT_MS = TREE_TTL_MS
 HOMES_KEPT_MS = 24 * 3600 * 1000
 """How long homes are kept after the last answer of the pool."""
 
+LANDMARK_CHUNKS = 8
+"""Between two chunks of a prompt by which `lua/session_ops.lua` recognizes a session."""
+
+MOST_SESSIONS = 8192
+"""Of a pool, whose working set is counted; further ones are placed without being counted."""
+
+HELD_BACK = b"held"
+"""The answer instead of a place, before CROWDED: the working set has no room for the session."""
+
 FULL = b"full"
 """The answer instead of a place: all allowed replicas are at their limit of requests."""
 
@@ -63,6 +75,15 @@ class Mode(StrEnum):
 
     PLACE = "place"
     EXPLAIN = "explain"
+    CROWD = "crowd"  # explain what its session would wait for
+
+
+class Held(StrEnum):
+    """Where a replica holds a LoRA adapter, in `rows.AdapterTerms`."""
+
+    DEVICE = "d"
+    WAITING = "w"  # for a slot in device memory
+    HOST = "h"
 
 
 class MarkKind(StrEnum):

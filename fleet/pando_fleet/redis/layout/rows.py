@@ -31,8 +31,8 @@ class Terms(NamedTuple):
 
 class AdapterTerms(NamedTuple):
     """What a replica with LoRA adapters reports of them to placement, by its name in the hash
-    `adapters`; read by `lua/adapter_ops.lua`, for requests that need one. Adapters are listed by
-    their keys (`pando_fleet.registry.adapter`), each followed by a space."""
+    `adapters`; read by `lua/adapter_ops.lua`, for requests that need one. Where each of its
+    adapters is stands beside it."""
 
     free_slots: float
     loading: float  # adapters, one after the other
@@ -42,9 +42,6 @@ class AdapterTerms(NamedTuple):
     read_s: float
     slot_wait_s: float
     incarnation: str
-    device: str
-    waiting: str
-    host: str
 
 
 class Part(NamedTuple):
@@ -63,6 +60,24 @@ class Load(NamedTuple):
     room: float
     waiting: float
     requests: float
+
+
+class SessionRow(NamedTuple):
+    """A session, by the key of a chunk of its last prompt in the hash `sessions`; see
+    `lua/session_ops.lua`."""
+
+    base: float  # tokens of its prompts that others held when it began
+    held: float  # tokens that it holds besides
+    since: float  # when its last call was placed, ms
+    paused: float  # since when it pauses, ms; 0: its last call runs
+    lease: str  # of its last call
+
+
+class WorkingSetRow(NamedTuple):
+    """The tokens of all sessions that count, by the empty field of the hash `sessions`."""
+
+    counted: float  # when, ms
+    held: float
 
 
 class QueueRow(NamedTuple):
@@ -133,10 +148,21 @@ class Placed(Candidate, frozen=True, gc=False):
         return Candidate(*(getattr(self, name) for name in Candidate.__struct_fields__))
 
 
+class Crowded(msgspec.Struct, frozen=True, gc=False):
+    """Why a session's call is not placed: the working set has no room for the session."""
+
+    working_set_tokens: int
+    capacity_tokens: int
+    is_back: bool  # the session is known, and returns after a pause
+
+
 TERMS = Packed("terms", Terms, 3, is_versioned_in_front=True)
 ADAPTERS = Packed("adapters", AdapterTerms, 1, is_versioned_in_front=True)
 PART = Packed("part", Part, 1)
 LOAD = Packed("load", Load, 1)
+SESSION = Packed("session", SessionRow, 1)
+WORKING_SET = Packed("working_set", WorkingSetRow, 1)
+CROWDED = Packed("crowded", Crowded)
 QUEUE = Packed("queue", QueueRow, 1)
 CANDIDATE = Packed("candidate", Candidate)
 PLACED = Packed("placed", Placed)

@@ -1,3 +1,8 @@
+{{/* The commands of a user for a tenant's workers: those of docs/redis.md, without Redis Cluster's. */}}
+{{- define "pando.redisCommands" -}}
++auth +hello +select +evalsha +script|load +info +time +del +unlink +persist +expire +pexpire +pttl +hget +hset +hsetnx +hdel +hmget +hgetall +hlen +zadd +zincrby +zrem +zcard +zscan +zscore +zmscore +zrange +zrevrange +zrangebyscore +zremrangebyrank +zremrangebyscore +zpopmin
+{{- end -}}
+
 {{/* Configuration and scripts of the bundled Redis. */}}
 {{- define "pando.redisFiles" -}}
 redis.conf: |
@@ -20,8 +25,14 @@ start.sh: |
   password=$(cat /run/secrets/redis/password)
   previous=$(cat /run/secrets/redis/previous-password 2>/dev/null || true)
   (umask 077 && printf %s "$password" >/tmp/password)
+  {{- range $number, $namespace := .Values.redis.auth.tenants }}
+  tenant_{{ $number }}=$(cat /run/secrets/redis/tenant-{{ $namespace }})
+  {{- end }}
   exec "$server" /etc/redis/redis.conf - <<END
   user default on >$password ${previous:+>$previous} ~* &* +@all
+  {{- range $number, $namespace := .Values.redis.auth.tenants }}
+  user {{ $namespace }} on >$tenant_{{ $number }} resetchannels ~pando:{ {{- $namespace -}} /*}:* ~pando:pools ~pando:pools:* {{ include "pando.redisCommands" $ }}
+  {{- end }}
   END
 # Uses the password that the server started with, so that a changed Secret does not fail the probe.
 ready.sh: |

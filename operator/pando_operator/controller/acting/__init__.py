@@ -2,6 +2,6 @@
 
 Read in this order:
     execute.py         the actions of a plan, in order
-    owned_objects.py   the Deployment and the Service of a pool
+    owned_objects.py   the Deployment, the Service and the PodDisruptionBudget of a pool
     adapter_keeper.py  the adapters of a pool's replicas
 """

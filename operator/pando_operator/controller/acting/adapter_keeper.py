@@ -116,10 +116,17 @@ class AdapterKeeper:
         try:
             if isinstance(call, Load):
                 identity = await self._workers.load(
-                    call.url, target.adapter, call.source, pin=call.pin, limit_s=LOAD_S
+                    call.url,
+                    target.adapter,
+                    call.source,
+                    pin=call.pin,
+                    token=call.token,
+                    limit_s=LOAD_S,
                 )
             else:
-                await self._workers.unload(call.url, target.adapter, limit_s=self._unload_s)
+                await self._workers.unload(
+                    call.url, target.adapter, token=call.token, limit_s=self._unload_s
+                )
         except WorkerError as refused:
             error = str(refused)
         except Exception:

@@ -12,7 +12,7 @@ from pando_fleet.records.marks import Marks
 from pando_operator.controller.observing.watch_caches import WatchCaches
 from pando_operator.kube.client import Kube
 from pando_operator.kube.errors import NotFound
-from pando_operator.kube.resources import DEPLOYMENTS, PODS, Key, Object
+from pando_operator.kube.resources import DEPLOYMENTS, MANAGER, PODS, SCALER, Key, Object
 from pando_operator.lifecycle.actions import (
     Action,
     Annotate,
@@ -22,10 +22,6 @@ from pando_operator.lifecycle.actions import (
     SetReplicas,
 )
 from pando_operator.lifecycle.pods import GATE
-
-MANAGER = "pando-operator"
-SCALER = "pando-scaler"
-"""Field manager of a Deployment's `replicas`; so applying the other fields never changes it."""
 
 log = logging.getLogger("pando.operator")
 

@@ -6,13 +6,16 @@ from typing import Any, NamedTuple
 
 import xxhash
 
-from pando_operator.controller.acting.execute import MANAGER, SCALER, Executor
+from pando_operator.controller.acting.execute import Executor
 from pando_operator.controller.memory import Memory
+from pando_operator.controller.observing.turns import Turns, is_by_operator
 from pando_operator.controller.observing.watch_caches import WatchCaches
 from pando_operator.kube.client import Kube
 from pando_operator.kube.errors import FieldConflict, Forbidden, Invalid, KubeError
 from pando_operator.kube.resources import (
     DEPLOYMENTS,
+    MANAGER,
+    SCALER,
     SERVICES,
     WORKER_POOLS,
     Key,
@@ -20,6 +23,7 @@ from pando_operator.kube.resources import (
     Resource,
     key_of,
 )
+from pando_operator.lifecycle.moving import ONLY
 from pando_operator.objects.build import deployment, disruption_budget, service
 from pando_operator.objects.labels import POOL_LABEL
 from pando_operator.resource.pool import WorkerPool
@@ -37,7 +41,7 @@ REFUSALS = (Forbidden, Invalid, NameTaken)
 class _Built(NamedTuple):
     """A pool's objects with their digests."""
 
-    version: tuple[str, int]  # uid and generation of the pool
+    version: tuple[str, int, bool]  # uid and generation of the pool, whether its only one moves
     service: tuple[Object, str]
     budget: tuple[Object, str]
     deployment: tuple[Object, str]
@@ -51,13 +55,15 @@ class OwnedObjects:
         self,
         kube: Kube,
         caches: WatchCaches,
+        turns: Turns,
         executor: Executor,
         settings: OperatorSettings,
         key: Key,
         server_minor: int,
     ) -> None:
-        self._kube, self._caches, self._executor = kube, caches, executor
-        self._settings, self._key, self._server_minor = settings, key, server_minor
+        self._kube, self._caches, self._turns = kube, caches, turns
+        self._executor, self._settings = executor, settings
+        self._key, self._server_minor = key, server_minor
         self._built: _Built | None = None
 
     async def apply(self, pool: WorkerPool, memory: Memory, size: int) -> int:
@@ -65,7 +71,7 @@ class OwnedObjects:
 
         Raises KubeError: one of REFUSALS if only a person can fix the cause.
         """
-        built = self._build(pool)
+        built = self._build(pool, moves=size == ONLY and self._caches.sees_cordons)
         await self._apply(SERVICES, *built.service, self._caches.service(self._key), memory)
         await self._apply(
             self._caches.budgets, *built.budget, self._caches.budget(self._key), memory
@@ -81,8 +87,19 @@ class OwnedObjects:
             return size
         if not _has_scaler(there):
             await self._executor.scale(replicas_of(there))
-        await self._apply(DEPLOYMENTS, wanted, digest, there, memory)
+        await self._change(wanted, digest, there, memory)
         return replicas_of(there)
+
+    async def _change(self, wanted: Object, digest: str, there: Object, memory: Memory) -> None:
+        """Apply the Deployment, if need be when it is this pool's turn."""
+        memory.waits_for = None
+        if not is_by_operator(wanted, there):
+            await self._apply(DEPLOYMENTS, wanted, digest, there, memory)
+            return
+        with self._turns.turn(self._key) as first:
+            memory.waits_for = first
+            if first is None:
+                await self._apply(DEPLOYMENTS, wanted, digest, there, memory)
 
     async def keep_size(self, pool: WorkerPool, memory: Memory, size: int) -> None:
         """Write the decided size to `spec.replicas`, as an autoscaler does, so that the pool keeps
@@ -97,11 +114,11 @@ class OwnedObjects:
         await self._kube.patch(WORKER_POOLS, self._key, body, manager=MANAGER, subresource="scale")
         memory.size_kept = version, size
 
-    def _build(self, pool: WorkerPool) -> "_Built":
+    def _build(self, pool: WorkerPool, *, moves: bool) -> "_Built":
         """Build the objects, once for each version of the spec."""
-        version = pool.metadata.uid, pool.metadata.generation
+        version = pool.metadata.uid, pool.metadata.generation, moves
         if self._built is None or self._built.version != version:
-            budget = disruption_budget(pool, self._server_minor)
+            budget = disruption_budget(pool, self._server_minor, moves=moves)
             made = service(pool), budget, deployment(pool, self._settings)
             self._built = _Built(version, *((one, _digest(one)) for one in made))
         return self._built
@@ -139,7 +156,9 @@ class OwnedObjects:
 
     async def _check_name(self, resource: Resource, wanted: Object) -> None:
         key = key_of(wanted)
-        there, _ = await self._kube.list(resource, key.namespace, name=key.name)
+        there, _ = await self._kube.list(
+            resource, key.namespace, fields=f"metadata.name={key.name}"
+        )
         (owner,) = wanted["metadata"]["ownerReferences"]
         for item in there:
             owners = item["metadata"].get("ownerReferences") or ()

@@ -34,6 +34,7 @@ def _host(pod: PodView, replica: Replica | None, now: float) -> HostReplica | No
         name=pod.name,
         incarnation=beat.incarnation if beat else "",
         url=beat.url if beat else "",
+        token=beat.admin_token if beat else "",
         answers=replica is not None and _answers(replica),
         slots=beat.adapter_slots if beat else 0,
         holds=holds,

@@ -12,6 +12,7 @@ from pando_operator.kube.backoff import Backoff
 from pando_operator.kube.client import Kube
 from pando_operator.kube.resources import (
     DEPLOYMENTS,
+    NODES,
     PODS,
     SERVICES,
     WORKER_POOLS,
@@ -42,7 +43,6 @@ class WatchCaches:
         self._wake = wake
         self._namespaces = tuple(dict.fromkeys(namespaces)) or ALL
         self._pods: defaultdict[Key, dict[Key, Object]] = defaultdict(dict)  # by pool
-        self._named: defaultdict[str, set[Key]] = defaultdict(set)  # pools by name
 
         def watch(
             resource: Resource,
@@ -69,11 +69,20 @@ class WatchCaches:
             budgets: watch(budgets, POOL_LABEL, self._part_changed),
             PODS: watch(PODS, any_selector_text(), self._pod_changed),
         }
+        # Nodes belong to no namespace, and an operator that may not see them does the rest.
+        self._cordoned = Watched(
+            kube,
+            NODES,
+            fields="spec.unschedulable=true",
+            on_change=self._node_changed,
+            on_restart=on_restart,
+            backoff=backoff(),
+        )
 
     async def run(self) -> None:
         """Runs until it is cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            for watched in self._all():
+            for watched in (*self._all(), self._cordoned):
                 tasks.create_task(watched.run())
 
     async def settled(self) -> None:
@@ -126,19 +135,19 @@ class WatchCaches:
         found = sorted(self._pods.get(key, {}).items())
         return [pod for _, pod in found if _has_replica_set(pod)]
 
-    def namesake(self, key: Key) -> Key | None:
-        """An older pool of the same name, which therefore owns that name in Redis."""
-        first = min(self._named.get(key.name, ()), key=self._age, default=key)
-        return first if first != key else None
+    @property
+    def sees_cordons(self) -> bool:
+        """Whether it knows which nodes are being emptied."""
+        return self._cordoned.synced.is_set() and not self._cordoned.refusal
+
+    def is_cordoned(self, pod: Object) -> bool:
+        """Whether the pod's node takes no new pods."""
+        return Key("", pod["spec"].get("nodeName", "")) in self._cordoned.objects
 
     def adopt(self, resource: Resource, item: Object) -> None:
         """Take over the object that a write returned."""
         for watched in self._watches[resource]:
             watched.adopt(item)
-
-    def _age(self, key: Key) -> tuple[str, str]:
-        pool = self.pool(key) or {}
-        return pool.get("metadata", {}).get("creationTimestamp", ""), key.namespace
 
     def _all(self) -> list[Watched]:
         return [watched for group in self._watches.values() for watched in group]
@@ -154,14 +163,6 @@ class WatchCaches:
         item = new or old
         assert item is not None
         key = key_of(item)
-        if old is None or new is None:
-            # Another pool may compete for its name in Redis.
-            same = self._named[key.name]
-            (same.discard if new is None else same.add)(key)
-            for other in same:
-                self._wake(other)
-            if not same:
-                del self._named[key.name]
         if old is None or new is None or _spec_changed(old, new):
             self._wake(key)
 
@@ -177,6 +178,12 @@ class WatchCaches:
         if new is not None and after is not None:
             self._pods[after][key_of(new)] = new
         self._wake_each(before, after)
+
+    def _node_changed(self, old: Object | None, new: Object | None) -> None:
+        node = (new or old or {})["metadata"]["name"]
+        for pool, pods in list(self._pods.items()):
+            if any(pod["spec"].get("nodeName") == node for pod in pods.values()):
+                self._wake(pool)
 
     def _wake_each(self, *pools: Key | None) -> None:
         for pool in filter(None, dict.fromkeys(pools)):

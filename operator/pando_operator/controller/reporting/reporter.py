@@ -8,7 +8,6 @@ from math import inf
 
 from pando_fleet.records.decisions import PastDecision
 from pando_operator.adapters.report import served, summary
-from pando_operator.controller.acting.execute import MANAGER
 from pando_operator.controller.loop_steps import as_json, moment, rounded
 from pando_operator.controller.memory import Memory
 from pando_operator.controller.observation import Observation
@@ -24,10 +23,11 @@ from pando_operator.controller.verdicts import (
     scaling_limited,
     stalled,
     unapplied,
+    waiting,
 )
 from pando_operator.kube.events import EventType
-from pando_operator.kube.resources import WORKER_POOLS, Key, Object
-from pando_operator.lifecycle.actions import Action, Annotate
+from pando_operator.kube.resources import MANAGER, WORKER_POOLS, Key, Object
+from pando_operator.lifecycle.actions import Action, Annotate, SetReplicas
 from pando_operator.lifecycle.pods import DRAIN
 from pando_operator.objects.labels import selector_text
 from pando_operator.resource.adapters import AdapterStatus
@@ -56,6 +56,7 @@ class Reporter:
     def __init__(self, shared: Shared, key: Key) -> None:
         self._shared, self._key = shared, key
         # When the row was written, and its names.
+        self._name = shared.settings.name_in_fleet(key.namespace, key.name)
         self._expected: tuple[float, tuple[str, ...]] | None = None
         self._shadows: set[str] = set()  # shadow policies that have a metric
 
@@ -79,10 +80,10 @@ class Reporter:
             conditions=conditions(
                 before.conditions,
                 (
-                    *_progress(seen),
+                    *_progress(seen, memory),
                     available(seen.mode, seen.census, seen.desired),
                     scaling_active(seen.mode, seen.decision, is_starting=seen.is_starting),
-                    scaling_limited(seen.mode, seen.decision),
+                    scaling_limited(seen.mode, seen.decision, seen.gpus.reason),
                     *self._on_adapters(seen),
                     seen.degraded,
                     stalled(seen.degraded),
@@ -137,9 +138,16 @@ class Reporter:
         await self._say(item, Reported("Normal", word, f"from {before} to {after}: {reason}"))
         self._shared.metrics.decisions.labels(*self._labels, direction).inc()
 
-    async def acted(self, item: Object, actions: Iterable[Action]) -> None:
-        """Reports what a plan means for people: pods that leave, or stay after all."""
+    async def acted(self, item: Object, actions: Iterable[Action], *, moves: bool) -> None:
+        """Reports what a plan means for people: pods that leave, or stay after all.
+
+        Args:
+            moves: whether the plan is one larger than the pool, since its only replica has to move.
+        """
         for action in actions:
+            if moves and isinstance(action, SetReplicas):
+                what = "the only replica's node takes no new pods; it leaves once another serves"
+                await self._say(item, Reported("Normal", "Moving", what))
             if isinstance(action, Annotate) and DRAIN in dict(action.annotations):
                 leaves = dict(action.annotations)[DRAIN] is not None
                 said = (
@@ -165,7 +173,7 @@ class Reporter:
         last = self._expected
         is_due = last is None or last[1] != names or seen.now - last[0] >= EXPECTED_S
         if is_due or not seen.census.ready:  # a sleeping pool is known to routers only by this row
-            await self._shared.expected.put(self._key.name, names, owner=str(self._key))
+            await self._shared.expected.put(self._name, names, owner=str(self._key))
         if is_due:
             self._expected = seen.now, names
             decided = True  # Redis may have lost these rows, too
@@ -179,7 +187,7 @@ class Reporter:
                 )
                 for one in memory.decisions
             ]
-            await self._shared.past.put(self._key.name, past)
+            await self._shared.past.put(self._name, past)
 
     def measure(self, seen: Observation, started: Sequence[float], memory: Memory) -> None:
         metrics, labels = self._shared.metrics, self._labels
@@ -242,10 +250,11 @@ class Reporter:
         await self._shared.recorder.record(item, said.kind, said.reason, said.message)
 
 
-def _progress(seen: Observation) -> tuple[Verdict, Verdict]:
+def _progress(seen: Observation, memory: Memory) -> tuple[Verdict, Verdict]:
     if seen.refusal is not None:
         return unapplied(seen.degraded.reason)
-    return rollout(seen.census, seen.desired, is_paused=seen.pool.spec.paused)
+    ready, progressing = rollout(seen.census, seen.desired, is_paused=seen.pool.spec.paused)
+    return ready, progressing if memory.waits_for is None else waiting(memory.waits_for)
 
 
 def _status_of(item: Object) -> WorkerPoolStatus:

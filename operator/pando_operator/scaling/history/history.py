@@ -6,6 +6,8 @@ start again; the rest is small enough for a WorkerPool's status.
 
 from dataclasses import dataclass, replace
 
+from pando_operator.scaling.history.pace import NOTHING_LEARNED, Pace, Tally
+
 SAMPLES_KEPT = 720
 """Limit above which every other sample of the older half is dropped."""
 
@@ -54,7 +56,12 @@ class Sample:
     pinned_tokens: int
     waiting_tokens: int  # prompt and expected output, of replicas and routers
     release_tokens_per_s: float
-    queue_wait_s: float
+    queue_wait_s: float  # for a place by routers, or until the prompts in workers are computed
+    running: int = 0  # requests
+    computed_per_s: float = 0.0  # uncached prompt tokens
+    decoded_per_s: float = 0.0  # output tokens
+    decoding: float = 0.0  # requests that decode, by the time of their tokens
+    place_wait_s: float = 0.0  # until those that wait in workers have had a place, as requests end
     # Of crowded replicas: some requests run there, and at least as many wait there or for it.
     crowded_pinned_tokens: int
     crowded_room_tokens: int  # their capacity
@@ -100,6 +107,8 @@ class History:
     seen_s: float | None = None  # usage is counted up to here
     capacity_tokens: int = 0  # of a replica, as last seen
     residence_s: float | None = None  # how long a token stays pinned, smoothed
+    tallies: tuple[Tally, ...] = ()  # of the replicas last seen
+    pace: Pace = NOTHING_LEARNED
     usable_share: float = 1.0  # share of its capacity that a replica fills while requests wait
 
     @property

@@ -11,6 +11,7 @@ from dataclasses import astuple
 from typing import Any
 
 from pando_operator.scaling.history.history import History, Recommendation, ScaleEvent, Usage
+from pando_operator.scaling.history.pace import Pace
 
 _SCALARS = {
     "panicAt": "panic_at_s",
@@ -34,6 +35,8 @@ def to_status(history: History) -> dict[str, Any]:
         name: [[_short(value) for value in astuple(entry)] for entry in getattr(history, field)]
         for name, (field, _, _) in _LISTS.items()
     }
+    if history.pace.at_s:
+        kept["pace"] = [_short(value) for value in astuple(history.pace)]
     kept |= {name: _short(getattr(history, field)) for name, field in _SCALARS.items()}
     return {name: value for name, value in kept.items() if value not in (None, [])}
 
@@ -48,6 +51,8 @@ def from_status(kept: Mapping[str, Any]) -> History:
                 entry(*(kind(value) for kind, value in zip(types, row, strict=True)))
                 for row in rows
             )
+        if "pace" in kept:
+            values["pace"] = Pace(*map(float, kept["pace"]))
         for name, field in _SCALARS.items():
             if name in kept:
                 whole = name in ("panicReplicas", "capacityTokens")

@@ -4,6 +4,7 @@ Read in this order:
     sizing.py    converts tokens to replicas, for every proposal
     pressure.py  KV pressure, and its growth
     waits.py     queue waits and hot evictions: signals that a pool is too small
+    latency.py   targets of latency, by a queueing model
     panic.py     reacts to a sudden rise
     idle.py      scales to zero, and back
 
@@ -16,6 +17,7 @@ from collections.abc import Callable
 
 from pando_operator.scaling.decision import Proposal
 from pando_operator.scaling.proposals.idle import to_wake
+from pando_operator.scaling.proposals.latency import by_inter_token, by_ttft
 from pando_operator.scaling.proposals.pressure import by_growth, by_pressure
 from pando_operator.scaling.proposals.sizing import View
 from pando_operator.scaling.proposals.waits import by_hot_evictions, by_queue_wait
@@ -27,4 +29,6 @@ PROPOSERS: tuple[Callable[[View], Proposal | None], ...] = (
     by_growth,
     by_queue_wait,
     by_hot_evictions,
+    by_ttft,
+    by_inter_token,
 )

@@ -1,9 +1,11 @@
 """Proposals from signals that show that a pool is too small, but not by how much."""
 
 import math
+from collections.abc import Sequence
 
 from pando_operator.scaling.decision import Proposal
 from pando_operator.scaling.history.demand import average, within
+from pando_operator.scaling.history.history import Sample
 from pando_operator.scaling.proposals.sizing import View
 
 QUEUE_WAIT = "queueWait"
@@ -11,6 +13,9 @@ HOT_EVICTIONS = "hotEvictions"
 
 MOST_GROWTH = 2.0
 """Limit on the growth by one proposal: a wait grows without end even if little is missing."""
+
+WHOLE = 0.9
+"""Part of the window that samples must cover to show all of it."""
 
 HOT_MEMORY_S = 3600.0
 """For so long a pool does not return to a size at which hot evictions were too many."""
@@ -22,8 +27,12 @@ def by_queue_wait(view: View) -> Proposal | None:
     inside = within(view.history.samples, view.policy.window_seconds)
     if target is None or not inside:
         return None
-    mean = average(inside, lambda sample: sample.queue_wait_s)
-    last = inside[-1].queue_wait_s
+    has_stood = _stood(inside, view.policy.window_seconds)
+
+    def wait_s(sample: Sample) -> float:
+        return max(sample.queue_wait_s, sample.place_wait_s if has_stood else 0.0)
+
+    mean, last = average(inside, wait_s), wait_s(inside[-1])
     if min(mean, last) <= target * (1 + view.policy.tolerance):
         return None
     words = f"requests wait {last:.1f} s, target {target:g} s"
@@ -35,6 +44,13 @@ def by_queue_wait(view: View) -> Proposal | None:
         factor = min(MOST_GROWTH, mean / target)
         wanted, why = math.ceil(view.current * factor), f"{factor:.1f} times {view.current}"
     return Proposal(QUEUE_WAIT, wanted, f"{words}, {why}: wants {wanted}")
+
+
+def _stood(samples: Sequence[Sample], window_s: float) -> bool:
+    """Whether requests waited in replicas during the whole window. In a pool with free places one
+    that has just come waits for the next step only, though the running ones end much later."""
+    passed_s = samples[-1].at_s - samples[0].at_s
+    return passed_s >= WHOLE * window_s and all(sample.place_wait_s > 0 for sample in samples)
 
 
 def by_hot_evictions(view: View) -> Proposal | None:

@@ -1,18 +1,23 @@
-// A line chart of the history: at most three lines, a legend with values, and a table for readers who
-// cannot see the chart. The second line is dashed and the third dotted, so that lines differ by more than colour.
+// A line chart of the history: at most three lines, a legend with values, a note on what they mean, marks for
+// events, and a table for readers who cannot see the chart. Lines differ by their dashes, too.
 
 const HEIGHT = 150;
 const LEFT = 52;
 const BOTTOM = 18;
 const TOP = 8;
-const LINES = ["one", "two", "bad"]; // the third shows what is wrong
+const NEAR = 6; // pixels between the pointer and a mark that it points at
 
 class LineChart {
-  /** `lines`: [[field of the points, its name], ...]. `least`: the smallest top of the scale. */
-  constructor(title, lines, show, { least = 0, most = Infinity } = {}) {
-    Object.assign(this, { title, lines, show, least, most, points: null, hover: null });
+  /**
+   * `lines`: [[field of the points, its name, its classes], ...]. `note`: a text, or a function of the points that
+   * returns one. `least`, `most` and `counts` are those of the scale.
+   */
+  constructor(title, lines, show, note, scale = {}) {
+    Object.assign(this, { title, lines, show, scale, points: null, marks: [], hover: null, pointer: null });
+    this.noteOf = typeof note === "function" ? note : () => note;
     this.values = lines.map(() => make("span", {}, "–"));
-    this.when = make("span", { class: "value" });
+    this.when = make("span", { class: "when value" });
+    this.note = make("p", { class: "note" });
     this.svg = svg("svg", { class: "chart", role: "img", "aria-label": title });
     this.rows = make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `${title}, numbers` });
     this.details = make("details", {}, [make("summary", {}, "Numbers"), this.rows]);
@@ -20,6 +25,7 @@ class LineChart {
     this.figure = make("figure", {}, [
       make("figcaption", {}, [make("b", {}, title), ...this.legend(), this.when]),
       this.svg,
+      this.note,
       this.details,
     ]);
     this.svg.addEventListener("pointermove", (event) => this.point(event.offsetX));
@@ -28,13 +34,18 @@ class LineChart {
   }
 
   legend() {
-    return this.lines.map(([, name], i) =>
-      make("span", { class: "value" }, [make("i", { class: LINES[i] }), `${name} `, this.values[i]]));
+    return this.lines.map(([, name, kind]) => {
+      const stroke = svg("svg", { class: `key ${kind}`, viewBox: "0 0 18 8", "aria-hidden": "true" },
+        svg("path", { class: kind, d: "M0 4H18" }));
+      return make("span", { class: "value" }, [stroke, `${name} `, this.values[this.lines.findIndex((line) => line[1] === name)]]);
+    });
   }
 
-  update(points, span) {
-    this.points = points;
-    this.span = span;
+  /** `marks`: [{ at, tone, words }, ...], what happened and when. */
+  update(points, span, marks) {
+    Object.assign(this, { points, span, marks });
+    const note = this.noteOf(points);
+    if (this.note.textContent !== note) this.note.textContent = note;
     this.draw();
     this.fill();
   }
@@ -47,7 +58,8 @@ class LineChart {
   draw() {
     this.width = this.svg.clientWidth;
     if (!this.points?.at.length || !this.width) return;
-    const top = this.top();
+    const values = this.lines.flatMap(([field]) => this.points[field]);
+    const top = topOf(values.reduce((a, b) => Math.max(a, b ?? 0), 0), this.scale);
     const y = (value) => HEIGHT - BOTTOM - ((HEIGHT - BOTTOM - TOP) * value) / top;
     const parts = [];
     for (const part of [0, 0.5, 1]) {
@@ -57,25 +69,21 @@ class LineChart {
     }
     parts.push(svg("text", { x: LEFT, y: HEIGHT - 3 }, format.ago(this.span)));
     parts.push(svg("text", { x: this.width - 4, y: HEIGHT - 3, "text-anchor": "end" }, "now"));
-    this.lines.forEach(([field], i) =>
-      parts.push(svg("path", { class: LINES[i], d: this.path(this.points[field], y) })));
+    for (const { at, tone } of this.marks) {
+      const x = this.x(at);
+      if (x < LEFT) continue;
+      parts.push(svg("line", { class: `mark ${tone}`, x1: x, x2: x, y1: TOP, y2: HEIGHT - BOTTOM }));
+      parts.push(svg("path", { class: `flag ${tone}`, d: `M${x - 4} 0h8l-4 7z` }));
+    }
+    for (const [field, , kind] of this.lines) {
+      parts.push(svg("path", { class: kind, d: this.path(this.points[field], y) }));
+    }
     if (this.hover !== null) {
       const x = this.x(this.points.at[this.hover]);
       parts.push(svg("line", { class: "cursor", x1: x, x2: x, y1: TOP, y2: HEIGHT - BOTTOM }));
     }
     this.svg.replaceChildren(...parts);
     this.showValues();
-  }
-
-  /** The top of the scale: 1, 2 or 5 times a power of ten, at least the highest value. */
-  top() {
-    let highest = this.least;
-    for (const [field] of this.lines) {
-      for (const value of this.points[field]) if (value > highest) highest = value;
-    }
-    if (!highest) return 1;
-    const power = 10 ** Math.floor(Math.log10(highest));
-    return Math.min(this.most, [1, 2, 5, 10].find((n) => n * power >= highest * 0.999) * power);
   }
 
   /** A line through the values, interrupted where there are none. */
@@ -98,6 +106,7 @@ class LineChart {
     if (!this.points?.at.length) return;
     const at = this.points.at;
     const last = at.at(-1);
+    this.pointer = x;
     if (x === null) {
       this.hover = null;
     } else {
@@ -109,13 +118,21 @@ class LineChart {
 
   /** Updates the legend's values: those under the pointer, or the last ones. */
   showValues() {
-    const index = this.hover ?? this.points.at.length - 1;
+    const last = this.points.at.length - 1;
+    const index = Math.min(this.hover ?? last, last);
     this.lines.forEach(([field], i) => {
       this.values[i].textContent = this.show(this.points[field][index]);
     });
-    this.when.textContent = this.hover === null ? "" : format.ago(this.points.at.at(-1) - this.points.at[index]);
+    this.when.textContent = this.hover === null ? "" : this.pointedAt(index);
     const now = this.lines.map(([field, name]) => `${name} ${this.show(this.points[field].at(-1))}`);
     this.svg.setAttribute("aria-label", `${this.title}: now ${now.join(", ")}`);
+  }
+
+  /** When it was, and what happened there. */
+  pointedAt(index) {
+    const ago = format.ago(this.points.at.at(-1) - this.points.at[index]);
+    const near = this.marks.filter((mark) => Math.abs(this.x(mark.at) - this.pointer) <= NEAR);
+    return near.length ? `${ago}: ${near.at(-1).words}` : ago;
   }
 
   /** Updates the table, while it is open: now, and each half minute before. */

@@ -23,8 +23,8 @@ async function send(path, { headers = {}, ...options } = {}) {
   let answer;
   try {
     answer = await fetch(path, { ...options, headers, cache: "no-store" });
-  } catch {
-    throw new RouterError("the router cannot be reached");
+  } catch (error) {
+    throw new RouterError(error.name === "TimeoutError" ? "the router does not answer" : "the router cannot be reached");
   }
   if (answer.ok) return answer;
   const body = await answer.json().catch(() => ({}));

@@ -1,11 +1,16 @@
 // Why a request went, or would go, where it does: what /route/explain answers, for people.
 
-const TERMS = [
+const DECIDING = [
   ["replica", "replica", String],
+  ["cost_s", "delay caused", format.seconds],
   ["matched_tokens", "cached tokens expected", format.whole],
   ["wait_s", "wait", format.seconds],
-  ["kv_wait_s", "wait for KV space", format.seconds],
   ["work_s", "own work", format.seconds],
+  ["outstanding", "requests there", format.whole],
+];
+const RARE = [
+  // shown if one of the candidates has some of it
+  ["kv_wait_s", "wait for KV space", format.seconds],
   ["queue", "waiting behind", format.count],
   ["coming", "coming meanwhile", format.count],
   ["pool_s", "delay of a busy pool", format.seconds],
@@ -13,8 +18,6 @@ const TERMS = [
   ["adapter_wait_s", "wait for an adapter slot", format.seconds],
   ["adapter_load_s", "to load the adapter", format.seconds],
   ["adapter_evict_s", "to load another again", format.seconds],
-  ["cost_s", "delay caused", format.seconds],
-  ["outstanding", "requests there", format.whole],
   ["unpinned_tokens", "KV not pinned", format.count],
 ];
 
@@ -31,13 +34,16 @@ function describe(one) {
     make("p", {}, `${one.reason}.`),
     make("p", {}, facts.join(" ")),
   ];
-  if (one.candidates.length) {
-    const rows = one.candidates.map((candidate) => TERMS.map(([field, , show]) => show(candidate[field])));
-    const candidates = table("Candidates, the least delay first", TERMS.map(([, name]) => name), rows);
-    candidates.querySelectorAll("tbody tr").forEach((row, i) => {
-      if (one.candidates[i].replica === one.chosen) row.className = "chosen";
-    });
-    parts.push(make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Candidates" }, candidates));
-  }
+  if (one.candidates.length) parts.push(candidatesOf(one));
   return parts;
+}
+
+function candidatesOf(one) {
+  const terms = [...DECIDING, ...RARE.filter(([field]) => one.candidates.some((candidate) => candidate[field] > 0))];
+  const rows = one.candidates.map((candidate) => terms.map(([field, , show]) => show(candidate[field])));
+  const candidates = table("Candidates, the least delay first", terms.map(([, name]) => name), rows);
+  candidates.querySelectorAll("tbody tr").forEach((row, i) => {
+    if (one.candidates[i].replica === one.chosen) row.className = "chosen";
+  });
+  return make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Candidates" }, candidates);
 }

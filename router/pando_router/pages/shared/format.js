@@ -13,6 +13,8 @@ const format = {
     if (n < 5e-7) return "0 s"; // what is left of a sum of differences
     return n < 1 ? `${+(1000 * n).toPrecision(3)} ms` : `${+n.toPrecision(3)} s`;
   },
+  span: (s) => (s < 90 ? `${Math.round(s)} s` : s < 5400 ? `${Math.round(s / 60)} min` : `${Math.round(s / 3600)} h`),
+  clock: (s) => new Date(1000 * s).toLocaleTimeString(),
   ago: (s) => (s < 1 ? "now" : s < 90 ? `${Math.round(s)} s ago` : `${+(s / 60).toFixed(1)} min ago`),
 };
 

@@ -25,7 +25,8 @@ class KeyForm {
     sessionStorage.removeItem(KEY);
     byId("main").hidden = true;
     this.form.hidden = false;
-    notice(wrong ? error.message : "");
+    notice("");
+    byId("key-error").textContent = wrong ? error.message : "";
     this.field.focus();
   }
 

@@ -48,7 +48,9 @@ class Worker:
 
 
 async def look_at(client: Client) -> Worker:
-    """Raises CalibrationError if the worker serves no model, or answers in another format."""
+    """Raises CalibrationError if it serves no model, answers in another format, or is a router."""
+    if await _is_router(client):
+        raise CalibrationError("it is a router, which has many workers: give the URL of one worker")
     listed = await client.get("/v1/models")
     if listed is None:
         raise CalibrationError("the worker has no /v1/models, so it has no OpenAI API")
@@ -60,6 +62,15 @@ async def look_at(client: Client) -> Worker:
         return _worker(card, info, headers)
     except (LookupError, ValueError, TypeError, AttributeError) as error:
         raise CalibrationError(f"/v1/models or /server_info is not as expected: {error}") from error
+
+
+async def _is_router(client: Client) -> bool:
+    """By its root, which needs no API key."""
+    try:
+        root = await client.get("/")
+        return root is not None and json.loads(root[0])["name"] == "Pando router"
+    except (CalibrationError, LookupError, ValueError, TypeError):
+        return False
 
 
 def _worker(card: Mapping[str, Any], info: Mapping[str, Any], headers: Mapping[str, str]) -> Worker:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from pando_fleet.current import Current
 from pando_fleet.redis.wire import Line
 from pando_fleet.registry.replica import Heartbeat
 from pando_router.core.flight import Flights
-from pando_router.current import Current
 from pando_sim.fleet.routing.interfaces import POOL, Member, Policy
 from pando_sim.fleet.routing.view import View
 from pando_sim.timeline import Timeline

@@ -28,6 +28,7 @@ class Question:
     output_tokens: int  # expected
     lease: str  # this request's id at this router
     allowed: tuple["Member", ...]  # replicas that may be chosen, by name; at least one
+    may_wait: bool = True  # its session may be held back
 
     @property
     def affinity(self) -> bytes:

@@ -23,6 +23,7 @@ class Job:
     keys: bytes
     prompt_tokens: int
     tries: Tries
+    may_be_held_back: bool = True  # by its session, while others fill the memory
     tries_made: int = 0
     is_lost: bool = False  # the last try, with its replica
     route: Route | None = None  # of the last try
@@ -33,6 +34,7 @@ class Job:
     cached_tokens: int = 0  # of the prompt, at the last replica that answered
     output: int = 0  # tokens that earlier stays produced
     longest_gap_s: float = 0.0
+    retry_after_s: float = nan  # of its refusal
 
     def command(self) -> Generate:
         """What to ask of its next replica: after a loss, to continue the output so far."""
@@ -74,4 +76,8 @@ class Job:
             output_tokens=self.output,
             longest_gap_s=self.longest_gap_s,
             outcome=outcome,
+            retry_after_s=self.retry_after_s,
+            session=self.request.session,
+            turn=self.request.turn,
+            repeated_tokens=self.request.repeated_tokens,
         )

@@ -9,15 +9,23 @@ import random
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
+from math import nan
 
+from pando_fleet.current import Current
 from pando_fleet.redis.wire import Line as RedisLine
-from pando_router.core.bounded_queue import PACE_S, BoundedQueue, QueueLimits, is_for_us, pause_s
+from pando_router.core.bounded_queue import (
+    CROWD_PACE_S,
+    PACE_S,
+    BoundedQueue,
+    QueueLimits,
+    is_for_us,
+    pause_s,
+)
 from pando_router.core.events import CacheReport, Head, Observer
 from pando_router.core.fair_queue import Entry
 from pando_router.core.flight import Flight
 from pando_router.core.route import Shortage
 from pando_router.core.tries import Action, Place, Refuse, Send, State, Tries, Wait
-from pando_router.current import Current
 from pando_router.errors import ApiError
 from pando_router.fleet_view.snapshot import LOOKS_READY_S
 from pando_sim.adapters import of_adapter
@@ -79,6 +87,12 @@ class Router:
             Current(QueueLimits(spec.queue_requests, body_bytes=2**63)),
             self.context.monotonic_s,
         )
+        # Sessions that wait for room in the pool's memory; calls of running sessions pass them.
+        self.crowd: BoundedQueue[Job] = BoundedQueue(
+            POOL,
+            Current(QueueLimits(spec.queue_requests, body_bytes=2**63)),
+            self.context.monotonic_s,
+        )
         self.reported_waiting = False  # in Redis; set by the reporter
         self.seen: Seen | None = None  # called with each prompt that a replica answers
         self._flights = self.context.flights
@@ -87,6 +101,7 @@ class Router:
         self._around = around
         self._timeline = around.timeline
         self._will_pump = False
+        self._will_look = False  # for room for the crowd
 
     async def arrive(self, request: Request) -> None:
         tries = Tries(
@@ -94,7 +109,7 @@ class Router:
         )
         job = Job(
             request,
-            self._timeline.now_s,
+            self._timeline.now_s if request.turn is None else request.at_s,
             of_adapter(request.prompt.keys(), request.adapter),
             request.prompt.num_tokens,
             tries,
@@ -133,7 +148,8 @@ class Router:
                 self._wait(job, shortage)
             case Send(flight):
                 self._send(job, flight)
-            case Refuse():
+            case Refuse(retry_after_s=retry_after_s):
+                job.retry_after_s = max(1, retry_after_s)
                 self._end(job, Outcome.FAILED if job.is_lost else Outcome.REFUSED)
 
     async def _place(self, job: Job, barred: Collection[str]) -> Flight | Shortage:
@@ -148,6 +164,7 @@ class Router:
                 prompt_bytes=prompt.num_bytes,
                 keys=job.keys,
                 output_tokens=self._output(job),
+                may_wait=job.may_be_held_back,
                 lease=f"{self.context.number}.{job.request.number}",
                 allowed=allowed,
             )
@@ -163,25 +180,45 @@ class Router:
 
     def _wait(self, job: Job, shortage: Shortage) -> None:
         until_s = job.tries.waits_until(self._spec.queue_deadline_s)
-        entry = Entry(item=job, tenant="", cost=job.prompt_tokens + self._output(job))
+        queue = self.crowd if shortage.is_of_memory else self.queue
+        job.may_be_held_back = shortage.is_of_memory
+        entry = Entry(
+            item=job,
+            tenant="",
+            is_back=shortage is Shortage.RETURNS,
+            cost=job.prompt_tokens + self._output(job),
+        )
         try:
             if until_s <= self._timeline.now_s:
-                self._refuse(job)
+                self._refuse(job, queue.retry_after_s())
                 return
-            self.queue.enter(entry, shortage)
+            queue.enter(entry, shortage)
         except ApiError:
-            self._refuse(job)
+            self._refuse(job, queue.retry_after_s())
             return
-        self._timeline.at(until_s, partial(self._expire, entry))
+        self._timeline.at(until_s, partial(self._expire, queue, entry))
+        if queue is self.crowd and not self._will_look:
+            self._will_look = True
+            self._timeline.after(CROWD_PACE_S, self._look_for_room)
 
-    def _expire(self, entry: Entry[Job]) -> None:
-        if entry in self.queue:
-            self.queue.leave(entry)
-            self._refuse(entry.item)
+    def _expire(self, queue: BoundedQueue[Job], entry: Entry[Job]) -> None:
+        if entry in queue:
+            retry_after_s = queue.retry_after_s()
+            queue.leave(entry)
+            self._refuse(entry.item, retry_after_s)
+
+    async def _look_for_room(self) -> None:
+        await self._serve(self.crowd)
+        self._will_look = bool(self.crowd)
+        if self._will_look:
+            self._timeline.after(CROWD_PACE_S, self._look_for_room)
 
     async def _pump(self) -> None:
         self._will_pump = False
-        while (head := self.queue.head()) is not None:
+        await self._serve(self.queue)
+
+    async def _serve(self, queue: BoundedQueue[Job]) -> None:
+        while (head := queue.head()) is not None:
             job = head.item
             dead = job.tries.dead_now()
             found = await self._place(job, dead)
@@ -189,11 +226,12 @@ class Router:
                 found = await self._place(job, ())
             if isinstance(found, Shortage):
                 return
-            self.queue.take(head)
+            queue.take(head)
             await self._go(job, job.tries.placed(found))
 
-    def _refuse(self, job: Job) -> None:
+    def _refuse(self, job: Job, retry_after_s: float = nan) -> None:
         """A stream that has begun can only be broken off."""
+        job.retry_after_s = retry_after_s
         job.tries.close()
         self._end(job, Outcome.FAILED if job.output else Outcome.REFUSED)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pando_fleet.placement.lease import Lease
-from pando_fleet.placement.placer import Ask, NoReplica, Placer, PoolFull
+from pando_fleet.placement.placer import Ask, NoReplica, Placer, PoolCrowded, PoolFull
 from pando_fleet.placement.settling import EVERY_S
 from pando_fleet.redis.client import FleetUnavailable
 from pando_router.core.alone import route_alone, with_room
@@ -45,13 +45,15 @@ class SharedPlacement:
         try:
             try:
                 lease = await Lease.take(self._placer, self._ask(question, picked))
-            except NoReplica:
-                if picked is None:
+            except NoReplica as error:
+                if picked is None or isinstance(error, PoolCrowded):
                     raise
                 # It began to drain or warm since this router's last look.
                 lease = await Lease.take(self._placer, self._ask(question, None, picked))
         except PoolFull:
             return Shortage.FULL
+        except PoolCrowded as error:
+            return Shortage.RETURNS if error.crowded.is_back else Shortage.CROWDED
         except (FleetUnavailable, NoReplica):  # Redis may be back, but empty
             return self._alone(question, picked)
         self.write_soon()
@@ -100,6 +102,8 @@ class SharedPlacement:
             exclude=tuple(exclude),
             only=only,
             adapter=key_of(question.request.adapter),
+            bounds_sessions=self._spec.bound_sessions,
+            may_wait=question.may_wait,
             max_outstanding=self._spec.max_outstanding,
         )
 

@@ -1,8 +1,12 @@
 """Fills the template: the page's contents, their order, and texts with numbers."""
 
+import base64
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from html import escape
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -17,13 +21,15 @@ from pando_sim.report.measures import (
     Measure,
     limit,
     seconds,
+    shown,
     span,
     whole,
 )
 from pando_sim.report.page.verdict import verdict
 from pando_sim.report.plots import bars, distributions, memory, over_time, scaling
-from pando_sim.report.plots.canvas import RUN_COLOURS, Plot
+from pando_sim.report.plots.canvas import DASHES, RUN_COLOURS, Plot
 
+SCRIPT = Path(__file__).with_name("script.js")
 MOST_STEPS = 60  # per run, in the table; results.json has all
 MOST_EVENTS = 60
 
@@ -40,6 +46,7 @@ class Section:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
     words: str
+    value: float | None
     is_best: bool
 
 
@@ -73,11 +80,16 @@ def render(about: About, digests: list[Digest]) -> str:
         "tied": _tied,
     }
     runs, measures, events = names(digests), _measures(digests), shared_events(digests)
+    environment.filters["named"] = partial(_named, runs)
+    script = SCRIPT.read_text(encoding="utf-8")
     return environment.get_template("report.html.j2").render(
         about=about,
         verdict=verdict(about, digests),
         runs=runs,
         colours=[number % RUN_COLOURS for number in range(len(runs))],
+        dashes=[number // RUN_COLOURS % len(DASHES) for number in range(len(runs))],
+        script=script,
+        script_hash=_hash(script),
         statistics=[one.statistics for one in digests],
         measures=measures,
         rows=list(zip(runs, _cells(measures, digests), strict=True)),
@@ -165,7 +177,7 @@ def _tied(text: str) -> str:
 
 def _measures(digests: Sequence[Digest]) -> list[Measure]:
     """The measures for which there is a number."""
-    return [m for m in IN_TABLE if any(m.value(one.statistics) is not None for one in digests)]
+    return shown(IN_TABLE, [one.statistics for one in digests])
 
 
 def _cells(measures: Sequence[Measure], digests: Sequence[Digest]) -> list[list[Cell]]:
@@ -175,7 +187,7 @@ def _cells(measures: Sequence[Measure], digests: Sequence[Digest]) -> list[list[
     def cell(measure: Measure, number: int) -> Cell:
         value = measure.value(statistics[number])
         words = "–" if value is None else measure.words(value)  # noqa: RUF001 - typography
-        return Cell(words=words, is_best=number in best[measure.title])
+        return Cell(words=words, value=value, is_best=number in best[measure.title])
 
     return [[cell(measure, n) for measure in measures] for n in range(len(digests))]
 
@@ -219,3 +231,18 @@ def _flat(settings: Mapping[str, object], prefix: str = "") -> dict[str, str]:
         else:
             found[prefix + str(name)] = str(value)
     return found
+
+
+def _named(runs: Sequence[str], svg: str) -> str:
+    """Gives each line of a plot the name of its run, which browsers show under the pointer."""
+    return re.sub(
+        r'(<g class="run-(\d+)"[^>]*>)',
+        lambda found: f"{found[1]}<title>{escape(runs[int(found[2])])}</title>",
+        svg,
+    )
+
+
+def _hash(script: str) -> str:
+    """For the content security policy, which lets nothing else run."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return f"'sha256-{digest}'"

@@ -23,7 +23,7 @@ def compared(measure: Measure, digests: Sequence[Digest]) -> Plot:
     most = max((value for value in values if value is not None), default=0.0) or 1.0
     said = []
     for number, (name, value) in enumerate(zip(called, values, strict=True)):
-        words = "-" if value is None else measure.words(value)
+        words = "–" if value is None else measure.words(value)  # noqa: RUF001 - typography
         said.append(f"{name} {words}{' (best)' if number in best else ''}")
         canvas.axes.barh(
             -number, value or 0.0, height=0.66, color=run_colour(number), gid=f"run-{number}"

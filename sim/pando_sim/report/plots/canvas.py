@@ -19,7 +19,8 @@ from pando_sim.records import Event
 
 WIDTH, HEIGHT = 4.6, 2.5  # inches; at 100 dots each, small enough for a phone
 LEFT, RIGHT, TOP, BOTTOM = 0.6, 0.12, 0.2, 0.3  # inches around the axes
-RUN_COLOURS = 8  # the number of variables --run-0 …
+RUN_COLOURS = 6  # the number of variables --run-0 …; more would not be told apart
+DASHES = ("-", "--", ":", "-.")  # of the first RUN_COLOURS runs, the next ones, …
 
 _VARIABLES = (
     "ink",
@@ -72,8 +73,8 @@ def run_colour(number: int) -> str:
 
 
 def run_dashes(number: int) -> str:
-    """Makes neighbours in the legend differ by more than colour."""
-    return ("-", "--", ":", "-.")[(number // RUN_COLOURS + number) % 4 if number else 0]
+    """Runs of one colour differ by their dashes."""
+    return DASHES[number // RUN_COLOURS % len(DASHES)]
 
 
 class Canvas:

@@ -140,7 +140,8 @@ async def test_failure_in_mid_stream_ends_with_an_error_event(http: aiohttp.Clie
 async def test_a_client_that_leaves_aborts_its_request(
     http: aiohttp.ClientSession, worker: WorkerProcess, trick: Trick, stream: bool
 ) -> None:
-    aborted = "pando_worker_aborted_requests_total"
+    aborted, running = "pando_worker_aborted_requests_total", "pando_worker_running_requests"
+    await until(lambda: _is_zero(http, running))  # those of earlier tests end a moment later
     before = await metric(http, aborted)
     body = {
         "text": TEXT,
@@ -153,12 +154,15 @@ async def test_a_client_that_leaves_aborts_its_request(
             answer = await request
             await answer.content.readline()
         else:
-            running = await metric(http, "pando_worker_running_requests")
             task = asyncio.ensure_future(request)
-            await until(lambda: _more(http, "pando_worker_running_requests", running))
+            await until(lambda: _more(http, running, 0))
             task.cancel()
     await until(lambda: _more(http, aborted, before))
     assert await metric(http, "pando_worker_kv_tokens", '{state="pinned"}') == 0
+
+
+async def _is_zero(http: aiohttp.ClientSession, name: str) -> bool:
+    return await metric(http, name) == 0
 
 
 async def _more(http: aiohttp.ClientSession, name: str, than: float) -> bool:

@@ -284,6 +284,30 @@ async def test_prompt_beyond_the_context_has_openais_code(http: aiohttp.ClientSe
     assert str(CONTEXT) in error["message"]
 
 
+@pytest.mark.parametrize(
+    ("path", "param"),
+    [
+        ("/v1/chat/completions", "messages"),
+        ("/v1/responses", "input"),
+        ("/v1/messages", "messages"),
+        ("/v1/messages/count_tokens", "messages"),
+    ],
+)
+async def test_far_more_messages_than_the_context_has_tokens_are_refused(
+    http: aiohttp.ClientSession, path: str, param: str
+) -> None:
+    turns = [{"role": role, "content": "x"} for role in ("user", "assistant")] * (CONTEXT + 1)
+    turns.append(turns[0])  # what ends with an assistant's turn is continued in Anthropic's API
+    body: dict[str, Any] = {"model": MODEL_NAME, param: turns}
+    if path == "/v1/messages":
+        body["max_tokens"] = 1
+    async with http.post(path, json=body) as answer:
+        assert answer.status == 400
+        error = (await answer.json())["error"]
+    assert f"{len(turns)} messages are far too many: at most {CONTEXT} tokens" in error["message"]
+    assert error.get("code", "context_length_exceeded") == "context_length_exceeded"
+
+
 async def test_unknown_model_is_404(client: openai.AsyncOpenAI) -> None:
     with pytest.raises(openai.NotFoundError) as caught:
         await client.completions.create(model="gpt-9", prompt="x")

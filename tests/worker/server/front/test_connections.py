@@ -143,7 +143,7 @@ async def test_a_client_that_reads_nothing_is_cut_off_and_its_request_ends() -> 
                     return await metric(http, "pando_worker_client_disconnects_total") == 1
 
                 await until(cut)
-        worker.logged("cut connections whose clients read nothing of their answers for 1 s")
+        worker.logged("cut a connection whose client read nothing of its answer for 1 s")
     assert text.endswith("data: [DONE]\n\n"), "another client's stream takes as long, and is read"
 
 

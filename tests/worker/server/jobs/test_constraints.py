@@ -11,6 +11,7 @@ import pytest
 from llguidance import LLMatcher, LLTokenizer
 
 from pando_worker.grammar.limits import MAX_GRAMMAR_CHARS
+from pando_worker.parsers.families.pando import MAX_CALLS
 from pando_worker.parsers.pieces import ParsedCall
 from pando_worker.parsers.reasoning import Start
 from pando_worker.parsers.registry import REASONING_FORMATS, TOOL_FORMATS
@@ -18,6 +19,7 @@ from pando_worker.parsers.tools import read_tool_use
 from pando_worker.server.errors import ApiError
 from pando_worker.server.jobs.constraints import grammar_of
 from tests.worker.parsers.parsing import new_parser, parse
+from tests.worker.parsers.test_families import OFFERED, ROME, TWO, ULM, parse_any
 
 BYTES = LLTokenizer("byte")
 
@@ -53,7 +55,7 @@ POINT = {
     [
         ({"response_format": {"type": "json_object"}}, '{"a": [1]}', "[1]"),
         ({"response_format": schema_format(POINT)}, '{"x": 1}', '{"x": "1"}'),
-        ({"response_format": schema_format(POINT, strict=True)}, '{\n"x":1}', "{}"),
+        ({"response_format": schema_format(POINT, strict=True)}, '{"x": 1}', '{\n"x": 1}'),
         ({"json_schema": json.dumps(POINT)}, '{"x": 1}', "{}"),
         ({"guided_json": POINT}, '{"x": 1}', "{}"),
         ({"structured_outputs": {"json": POINT}}, '{"x": 1}', "{}"),
@@ -145,7 +147,11 @@ REFERRING = {
     "additionalProperties": False,
     "$defs": {"point": POINT},
 }
-TOOLS = [function("weather", REFERRING, strict=True), function("weathers"), function("time")]
+TOOLS = [
+    function("weather", REFERRING, strict=True),
+    function("weathers"),
+    function("time", {"type": "object"}),
+]
 
 
 def xml_call(name: str, arguments: dict[str, Any]) -> str:
@@ -160,8 +166,10 @@ def calls_text(tools: str, *calls: tuple[str, str]) -> str:
     objects = [f'{{"name": "{name}", "{key}": {arguments}}}' for name, arguments in calls]
     if tools == "qwen3_coder":
         return "\n".join(xml_call(name, json.loads(arguments)) for name, arguments in calls)
+    hermes = "\n".join(f"<tool_call>\n{call}\n</tool_call>" for call in objects)
     return {
-        "hermes": "\n".join(f"<tool_call>\n{call}\n</tool_call>" for call in objects),
+        "hermes": hermes,
+        "pando": hermes,
         "llama3": "".join(objects),
         "mistral": f"[TOOL_CALLS] [{', '.join(objects)}]",
     }[tools]
@@ -172,7 +180,8 @@ def tool_grammar(tools: str, choice: object, **more: Any) -> str | None:
     return grammar_of(tool_use=use, tool_format=TOOL_FORMATS[tools], **more)
 
 
-FORMATS = pytest.mark.parametrize("tools", ["hermes", "llama3", "mistral", "qwen3_coder"])
+TRAINED = pytest.mark.parametrize("tools", ["hermes", "llama3", "mistral", "qwen3_coder"])
+FORMATS = pytest.mark.parametrize("tools", ["hermes", "llama3", "mistral", "pando", "qwen3_coder"])
 GOOD = ("weather", '{"at": {"x": 1}}')
 WRONG = ("weather", '{"at": {"x": "1"}}')
 OTHER = ("time", '{"zone": ["CET"]}')
@@ -194,6 +203,41 @@ def test_a_required_call_is_one_that_the_parser_reads(tools: str) -> None:
     assert not fits(grammar, calls_text(tools, ("unknown", "{}")))
 
 
+@pytest.mark.parametrize("tools", sorted(TOOL_FORMATS))
+def test_two_calls_as_each_family_writes_them_fit(tools: str) -> None:
+    """What the grammar forces is what the parser reads, in every format."""
+    offered = [function(tool.name, tool.parameters) for tool in OFFERED]
+    grammar = tool_grammar(tools, "required", offered=offered, parallel=True)
+    text = FORCED.get(tools, TWO[tools])
+    assert fits(grammar, text)
+    assert not fits(grammar, text.replace("2", "x"))
+    assert not fits(grammar, text.replace("weather", "whether"))
+    found = parse_any(new_parser(tools, offered=OFFERED), [text])[1]
+    assert [json.loads(arguments) for _, arguments in found] == [ROME, ULM][: len(found)]
+    assert found
+    assert fits(
+        tool_grammar(tools, "auto", offered=offered, parallel=False), PLAIN.get(tools, "Hi")
+    )
+
+
+ONE = json.dumps(ROME)
+FORCED = {  # where the grammar writes one call at most, or white space of its own
+    "llama3": f'{{"name": "weather", "parameters": {ONE}}}',
+    "llama4": f'{{"name": "weather", "parameters": {ONE}}}',
+    "pythonic": '[weather(city="Rome", days=2), time(city="Ulm")]',
+    "command": (
+        f'<|START_ACTION|>[{{"tool_call_id": "0", "tool_name": "weather", "parameters": {ONE}}},'
+        ' {"tool_call_id": "0", "tool_name": "time", "parameters": {"city": "Ulm"}}]<|END_ACTION|>'
+    ),
+    "mistral": (
+        f'[TOOL_CALLS] [{{"name": "weather", "arguments": {ONE}}},'
+        ' {"name": "time", "arguments": {"city": "Ulm"}}]'
+    ),
+    "gpt_oss": TWO["gpt_oss"].partition("<|start|>")[0],
+}
+PLAIN = {"gpt_oss": "<|channel|>final<|message|>Hi"}
+
+
 @FORMATS
 def test_a_named_tool_is_the_only_one(tools: str) -> None:
     named = {"type": "function", "function": {"name": "time"}}
@@ -209,6 +253,27 @@ def test_several_calls_only_where_they_may_be_parallel(tools: str) -> None:
     both = calls_text(tools, GOOD, OTHER)
     assert fits(tool_grammar(tools, "required"), both)
     assert not fits(tool_grammar(tools, "required", parallel=False), both)
+    assert not fits(tool_grammar(tools, "auto", parallel=False), both)
+
+
+def test_an_untrained_model_makes_several_calls_only_if_asked_and_not_without_end() -> None:
+    one = calls_text("pando", GOOD)
+    for choice in ("auto", "required"):
+        assert not fits(tool_grammar("pando", choice), f"{one}\n{one}")
+        asked = tool_grammar("pando", choice, parallel=True)
+        assert fits(asked, "\n".join([one] * MAX_CALLS))
+        assert not fits(asked, "\n".join([one] * (MAX_CALLS + 1)))
+
+
+def test_an_untrained_models_calls_always_fit_and_have_no_arguments_beside() -> None:
+    closed = {"type": "object", "properties": {"a": {"properties": {"b": {}}}}, "required": ["a"]}
+    for choice in ("auto", "required"):
+        grammar = tool_grammar("pando", choice, offered=[function("run", closed)])
+        assert fits(grammar, calls_text("pando", ("run", '{"a": {"b": 1}}')))
+        assert not fits(grammar, calls_text("pando", ("run", "{}")))
+        assert not fits(grammar, calls_text("pando", ("run", '{"a": {"b": 1}, "c": 1}')))
+        assert not fits(grammar, calls_text("pando", ("run", '{"a": {"c": 1}}')))
+        assert not fits(grammar, calls_text("pando", ("stop", "{}")))
 
 
 @FORMATS
@@ -243,7 +308,7 @@ def test_what_plain_text_cannot_be_kept_to_is_refused_where_a_tool_is_strict(
     assert (refused.value.status, refused.value.param) == (400, "tools")
 
 
-@FORMATS
+@TRAINED
 def test_tools_that_are_not_strict_leave_the_model_free(tools: str) -> None:
     assert tool_grammar(tools, "auto", offered=[function("time")]) is None
     assert tool_grammar(tools, "none") is None
@@ -252,7 +317,10 @@ def test_tools_that_are_not_strict_leave_the_model_free(tools: str) -> None:
 @pytest.mark.parametrize("tools", ["hermes", "mistral", "qwen3_coder"])
 def test_an_answers_schema_leaves_calls_possible(tools: str) -> None:
     grammar = tool_grammar(
-        tools, "auto", offered=[function("time")], response_format=schema_format(POINT)
+        tools,
+        "auto",
+        offered=[function("time", {"type": "object"})],
+        response_format=schema_format(POINT),
     )
     assert fits(grammar, '{"x": 1}')
     assert fits(grammar, calls_text(tools, OTHER))
@@ -339,6 +407,19 @@ def test_reasoning_is_free_and_the_answer_is_not(
     grammar = grammar_of(guided_json=POINT, reasoning=(REASONING_FORMATS["qwen3"], start))
     assert all(fits(grammar, text) for text in good)
     assert not any(fits(grammar, text) for text in [*bad, "<think>hm</think>no"])
+
+
+def test_a_constrained_answer_of_gpt_oss_is_on_its_final_channel() -> None:
+    reasoning = (REASONING_FORMATS["gpt_oss"], Start.MAY_OPEN)
+    thoughts = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
+    final = '<|channel|>final<|message|>{"x": 1}'
+    grammar = grammar_of(guided_json=POINT, reasoning=reasoning)
+    assert fits(grammar, final) and fits(grammar, thoughts + final)
+    assert not fits(grammar, '{"x": 1}')
+    offered = [function(tool.name, tool.parameters) for tool in OFFERED]
+    calls = tool_grammar("gpt_oss", "required", offered=offered, reasoning=reasoning)
+    assert fits(calls, FORCED["gpt_oss"]) and fits(calls, thoughts + FORCED["gpt_oss"])
+    assert not fits(calls, thoughts + "<|channel|>final<|message|>Hi")
 
 
 @FORMATS

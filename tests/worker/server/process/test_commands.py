@@ -121,6 +121,16 @@ async def test_priority_reaches_a_scheduler_whose_policy_knows_it(
     assert (await completion(rich_http, priority=7))["priority"] == 7
     body = {"text": TEXT, "priority": -1, "sampling_params": {"seed": Trick.SHOWN}}
     assert (await told(rich_http, "/generate", body))["priority"] == -1
+    headers = {"x-priority": "9"}
+    assert (await told(rich_http, "/generate", body, headers=headers))["priority"] == 9
+    async with rich_http.post("/generate", json=body, headers={"x-priority": "high"}) as answer:
+        assert answer.status == 400
+        assert (await answer.json())["error"]["param"] == "x-priority"
+
+
+async def test_a_policy_without_priorities_ignores_the_header(http: aiohttp.ClientSession) -> None:
+    body = {"text": TEXT, "sampling_params": {"seed": Trick.SHOWN}}
+    assert (await told(http, "/generate", body, headers={"x-priority": "9"}))["priority"] == 0
 
 
 async def test_salts_of_header_and_body_name_the_name_space_of_every_kind_of_request(

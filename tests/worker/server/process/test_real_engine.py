@@ -23,7 +23,7 @@ CHAT: Any = [{"role": "user", "content": "What is a list?"}]
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[WorkerProcess]:
-    with WorkerProcess.start(stand_in=False, tool_call_parser="hermes", threads=1) as worker:
+    with WorkerProcess.start(stand_in=False, threads=1) as worker:
         yield worker
 
 
@@ -136,6 +136,37 @@ async def test_a_required_call_has_arguments_that_fit(client: openai.AsyncOpenAI
     [call] = choice.message.tool_calls or []
     assert call.type == "function" and call.function.name == "weather"
     assert json.loads(call.function.arguments)["day"] in ("today", "tomorrow")
+
+
+async def test_json_by_a_schema_is_short_and_complete(client: openai.AsyncOpenAI) -> None:
+    """A model of 2.4 million parameters would write white space between tokens without end."""
+    schema = {
+        "type": "object",
+        "properties": {
+            "kinds": {"type": "array", "items": {"enum": ["list", "dict"]}, "maxItems": 3},
+            "ordered": {"type": "boolean"},
+        },
+        "required": ["kinds", "ordered"],
+        "additionalProperties": False,
+    }
+    longest = '{"kinds": ["list", "list", "list"], "ordered": false}'
+    done = await client.chat.completions.create(
+        model=MODEL_NAME,
+        messages=CHAT,
+        n=4,
+        max_tokens=len(longest),  # a token has at least one byte
+        response_format={"type": "json_schema", "json_schema": {"name": "a", "schema": schema}},
+    )
+    for choice in done.choices:
+        assert choice.finish_reason == "stop"
+        assert json.loads(choice.message.content or "").keys() == {"kinds", "ordered"}
+
+
+async def test_json_that_is_cut_says_so(client: openai.AsyncOpenAI) -> None:
+    done = await client.chat.completions.create(
+        model=MODEL_NAME, messages=CHAT, max_tokens=2, response_format={"type": "json_object"}
+    )
+    assert done.choices[0].finish_reason == "length"
 
 
 async def test_the_bounds_of_every_field_harm_nobody(engine: WorkerProcess) -> None:

@@ -35,8 +35,9 @@ async def test_a_stalled_worker_says_so_and_is_ready_again_when_its_engine_speak
                     worker.scheduler().suspend()
                     await fleet.shows(lambda beat: beat.state is ReplicaState.STALLED)
                     worker.logged(r"has not responded for 5\.\d s: this worker is stalled")
-                    async with http.get("/readyz") as answer:
-                        assert await error_of(answer) == (503, "engine_stalled")
+                    for path in ("/readyz", "/health", "/ping", "/health_generate"):
+                        async with http.get(path) as answer:
+                            assert await error_of(answer) == (503, "engine_stalled")
                     async with http.post("/generate", json=SLOW) as answer:
                         assert await error_of(answer) == (503, "engine_stalled")
                     async with http.get("/healthz") as answer:

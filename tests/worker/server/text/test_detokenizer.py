@@ -49,6 +49,15 @@ def test_a_character_is_never_cut(text: str) -> None:
         assert "".join(pieces) == prefix + text
 
 
+@given(st.text(characters, max_size=40))
+def test_a_text_of_its_own_is_that_of_a_whole_decode(text: str) -> None:
+    for name, tokenizer in (("byte_level", BYTE_LEVEL), ("sentencepiece", SENTENCEPIECE)):
+        token_ids = tokenizer.encode(text).ids
+        detokenizer = Detokenizer(VOCABULARY[name], is_whole=True)
+        found = "".join(map(detokenizer.push, token_ids)) + detokenizer.flush()
+        assert found == tokenizer.decode(token_ids, skip_special_tokens=True) == text
+
+
 def test_special_tokens_are_left_out() -> None:
     [eos], word = BYTE_LEVEL.encode("</s>").ids, BYTE_LEVEL.encode("fox").ids
     assert "".join(stream(VOCABULARY["byte_level"], [eos, *word, eos])) == "fox"

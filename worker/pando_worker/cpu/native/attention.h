@@ -22,7 +22,9 @@ struct Attend {
     const int32_t *pages, *lengths, *extends;
     const float* sinks;
     const int32_t* seen;
-    long rows, heads, kv_heads, dim, v_dim, q_stride, table_stride, page_size, window;
+    const float* biases;
+    const int32_t* buckets;
+    long rows, heads, kv_heads, dim, v_dim, q_stride, table_stride, page_size, window, distances;
     float scale, soft_cap;
     int halves;
 };
@@ -45,6 +47,7 @@ struct Pair {
     const float* q;
     float* out;
     long from, to;  // the keys it sees
+    long position, head;
     float most;
     Vec total;  // its lanes add up to the sum
 };
@@ -85,29 +88,39 @@ void score(const Attend& a, const Pair* pairs, const Packed& block, float (*out)
     if (at < block.count) score_at<P, 2>(a, pairs, block.keys, out, at);
 }
 
+// Adds the biases of the keys' distances; those of far keys are equal.
+inline void add_biases(const Attend& a, const Pair& pair, long begin, long from, long to, float* s) {
+    const float* biases = a.biases + pair.head;
+    long last = a.distances - 1, near = std::clamp(pair.position - last - begin, from, to);
+    float far = biases[a.buckets[last] * a.heads];
+    for (long t = from; t < near; ++t) s[t] += far;
+    for (long t = near; t < to; ++t) s[t] += biases[a.buckets[pair.position - begin - t] * a.heads];
+}
+
 // Turns scores into weights: 0 for keys that the query does not see.
-inline void soften(const Attend& a, Pair& pair, const Packed& block, float* s) {
-    long from = std::clamp(pair.from - block.begin, 0L, block.count);
-    long to = std::clamp(pair.to - block.begin, 0L, block.count);
+inline void soften(const Attend& a, Pair& pair, long begin, long count, float* s) {
+    long from = std::clamp(pair.from - begin, 0L, count);
+    long to = std::clamp(pair.to - begin, 0L, count);
     if (from >= to) {
-        std::fill_n(s, block.count, 0.0f);
+        std::fill_n(s, count, 0.0f);
         return;
     }
-    if (to - from < block.count) {
+    if (to - from < count) {
         std::fill(s, s + from, -INFINITY);
-        std::fill(s + to, s + block.count, -INFINITY);
+        std::fill(s + to, s + count, -INFINITY);
     }
     if (a.soft_cap > 0)
         for (long t = from; t < to; ++t) s[t] = a.soft_cap * std::tanh(s[t] / a.soft_cap);
+    if (a.biases) add_biases(a, pair, begin, from, to, s);
     Vec high = load(s);
-    for (long t = VL; t < block.count; t += VL) high = larger(load(s + t), high);
+    for (long t = VL; t < count; t += VL) high = larger(load(s + t), high);
     if (float most = largest(high); most > pair.most) {
         float factor = std::exp(pair.most - most);
         pair.most = most, pair.total *= factor;
         for (long at = 0; at < a.v_dim; ++at) pair.out[at] *= factor;
     }
     Vec total = pair.total;
-    for (long t = 0; t < block.count; t += VL) {
+    for (long t = 0; t < count; t += VL) {
         Vec e = exp_vec(load(s + t) - pair.most);
         store(s + t, e);
         total += e;
@@ -150,7 +163,7 @@ template <int P>
 void attend_few(const Attend& a, Pair* pairs, const Packed& block) {
     float scores[P][KEY_BLOCK];
     score<P>(a, pairs, block, scores);
-    for (int i = 0; i < P; ++i) soften(a, pairs[i], block, scores[i]);
+    for (int i = 0; i < P; ++i) soften(a, pairs[i], block.begin, block.count, scores[i]);
     weigh<P>(a, pairs, block, scores);
 }
 
@@ -160,6 +173,47 @@ inline void attend_block(const Attend& a, Pair* pairs, Pair* end, const Packed& 
     if (end - pairs >= 4) attend_few<4>(a, pairs, block), pairs += 4;
     if (end - pairs >= 2) attend_few<2>(a, pairs, block), pairs += 2;
     if (end - pairs >= 1) attend_few<1>(a, pairs, block);
+}
+
+// Keys and values of a block and one head where they are in the pool; those of columns without a key are
+// zeros.
+template <class Number>
+struct InPlace {
+    const Number *keys[KEY_BLOCK], *values[KEY_BLOCK];
+    long begin, count;  // a multiple of 2 * VL
+};
+
+template <class Number, int WIDTH>
+void weigh_in_place(const InPlace<Number>& block, const float* weights, float* out, long at) {
+    Vec acc[WIDTH];
+    for (int c = 0; c < WIDTH; ++c) acc[c] = load(out + at + c * VL);
+    for (long t = 0; t < block.count; ++t) {
+        Vec w = broadcast(weights[t]);
+        for (int c = 0; c < WIDTH; ++c)
+            acc[c] = multiply_add(load_wide(block.values[t] + at + c * VL), w, acc[c]);
+    }
+    for (int c = 0; c < WIDTH; ++c) store(out + at + c * VL, acc[c]);
+}
+
+// Attention of one query to a block, whose dimensions fill vectors. Packing keys costs more than it saves
+// where each head has one query.
+template <class Number>
+void attend_in_place(const Attend& a, Pair& pair, const InPlace<Number>& block) {
+    float scores[KEY_BLOCK];
+    for (long t = 0; t < block.count; t += 4) {
+        const Number* const* keys = block.keys + t;
+        Vec acc[4] = {};
+        for (long d = 0; d < a.dim; d += VL) {
+            Vec q = load(pair.q + d);
+            for (int i = 0; i < 4; ++i) acc[i] = multiply_add(q, load_wide(keys[i] + d), acc[i]);
+        }
+        sum4(acc[0], acc[1], acc[2], acc[3], scores + t);
+        for (int i = 0; i < 4; ++i) scores[t + i] *= a.scale;
+    }
+    soften(a, pair, block.begin, block.count, scores);
+    long at = 0;
+    for (; at + 8 * VL <= a.v_dim; at += 8 * VL) weigh_in_place<Number, 8>(block, scores, pair.out, at);
+    for (; at < a.v_dim; at += VL) weigh_in_place<Number, 1>(block, scores, pair.out, at);
 }
 
 // Blocks of equally many queries that share their first `shared` keys, a multiple of KEY_BLOCK.
@@ -177,8 +231,9 @@ class Attention {
         const Queries& some = *group.blocks;
         first_ = a.window > 0 ? std::max(0L, some.position + 1 - a.window) : 0;
         per_block_ = fan_ * some.count;
+        in_place_ = per_block_ == 1 && a.dim % VL == 0 && a.v_dim % VL == 0;
         thread_local std::vector<float> room;
-        room.resize((a.dim + a.v_dim) * KEY_BLOCK + a.dim);
+        room.resize((a.dim + a.v_dim) * KEY_BLOCK + std::max(a.dim, a.v_dim));
         keys_ = room.data(), values_ = keys_ + a.dim * KEY_BLOCK, nothing_ = values_ + a.v_dim * KEY_BLOCK;
         for (long h = heads_.begin; h < heads_.end; ++h)
             for (long b = 0; b < group.count; ++b)
@@ -204,9 +259,9 @@ class Attention {
         std::fill_n(out, a_.v_dim, 0.0f);
         const float* q = a_.q + token * a_.q_stride + head * a_.dim;
         if (a_.sinks)  // a key without a value
-            pairs_.push_back({q, out, from, to, a_.sinks[head], Vec{1}});
+            pairs_.push_back({q, out, from, to, position, head, a_.sinks[head], Vec{1}});
         else
-            pairs_.push_back({q, out, from, to, -INFINITY, Vec{}});
+            pairs_.push_back({q, out, from, to, position, head, -INFINITY, Vec{}});
     }
 
     // Passes some blocks of queries over the keys from begin to end, in order.
@@ -215,51 +270,66 @@ class Attention {
             next = std::min(end, (begin / KEY_BLOCK + 1) * KEY_BLOCK);
             for (long h = heads_.begin; h < heads_.end; ++h) {
                 Pair* pairs = &pairs_[(h - heads_.begin) * group_.count * per_block_];
-                attend_block(a_, pairs + first_block * per_block_, pairs + last_block * per_block_,
-                             pack(group_.blocks[first_block].row, h, begin, next));
+                Pair *from = pairs + first_block * per_block_, *to = pairs + last_block * per_block_;
+                long row = group_.blocks[first_block].row;
+                if (a_.halves)
+                    attend<Bfloat>(from, to, row, h, begin, next);
+                else
+                    attend<float>(from, to, row, h, begin, next);
             }
         }
     }
 
-    Packed pack(long row, long kv_head, long begin, long end) {
-        return a_.halves ? pack_of<Bfloat>(row, kv_head, begin, end)
-                         : pack_of<float>(row, kv_head, begin, end);
+    // Passes some queries over a block of the row's keys.
+    template <class Number>
+    void attend(Pair* from, Pair* to, long row, long kv_head, long begin, long end) {
+        InPlace<Number> block = find<Number>(row, kv_head, begin, end);
+        if (in_place_)
+            for (; from < to; ++from) attend_in_place(a_, *from, block);
+        else
+            attend_block(a_, from, to, pack(block));
     }
 
     template <class Number>
-    Packed pack_of(long row, long kv_head, long begin, long end) {
-        long first = begin / KEY_BLOCK * KEY_BLOCK;
-        long count = (end - first + 2 * VL - 1) / (2 * VL) * (2 * VL);
-        const Number* keys[KEY_BLOCK];
-        std::fill_n(keys, count, reinterpret_cast<const Number*>(nothing_));
-        std::fill_n(values_, (begin - first) * a_.v_dim, 0.0f);
+    InPlace<Number> find(long row, long kv_head, long begin, long end) {
+        InPlace<Number> block;
+        block.begin = begin / KEY_BLOCK * KEY_BLOCK;
+        block.count = (end - block.begin + 2 * VL - 1) / (2 * VL) * (2 * VL);
+        std::fill_n(block.keys, block.count, reinterpret_cast<const Number*>(nothing_));
+        std::fill_n(block.values, block.count, reinterpret_cast<const Number*>(nothing_));
         const int32_t* page = a_.pages + row * a_.table_stride + begin / a_.page_size;
         for (long at = begin, offset = at % a_.page_size; at < end; ++page, offset = 0) {
             long slot = *page * a_.page_size + offset;
             auto key = static_cast<const Number*>(a_.k) + (slot * a_.kv_heads + kv_head) * a_.dim;
             auto value = static_cast<const Number*>(a_.v) + (slot * a_.kv_heads + kv_head) * a_.v_dim;
             for (; offset < a_.page_size && at < end; ++offset, ++at) {
-                keys[at - first] = key;
-                widen(value, values_ + (at - first) * a_.v_dim, a_.v_dim);
+                block.keys[at - block.begin] = key, block.values[at - block.begin] = value;
                 key += a_.kv_heads * a_.dim, value += a_.kv_heads * a_.v_dim;
             }
         }
-        std::fill(values_ + (end - first) * a_.v_dim, values_ + count * a_.v_dim, 0.0f);
+        return block;
+    }
+
+    template <class Number>
+    Packed pack(const InPlace<Number>& block) {
+        for (long t = 0; t < block.count; ++t) widen(block.values[t], values_ + t * a_.v_dim, a_.v_dim);
         constexpr long COLUMNS = sizeof(Vec) / sizeof(Number);
-        for (long t = 0; t < count; t += VL) {
+        for (long t = 0; t < block.count; t += VL) {
+            const Number* const* keys = block.keys + t;
             long d = 0;
             for (; d + COLUMNS <= a_.dim; d += COLUMNS)
-                transpose(keys + t, d, keys_ + d * KEY_BLOCK + t, KEY_BLOCK);
+                transpose(keys, d, keys_ + d * KEY_BLOCK + t, KEY_BLOCK);
             for (; d < a_.dim; ++d)
-                for (int i = 0; i < VL; ++i) keys_[d * KEY_BLOCK + t + i] = widened(keys[t + i][d]);
+                for (int i = 0; i < VL; ++i) keys_[d * KEY_BLOCK + t + i] = widened(keys[i][d]);
         }
-        return {keys_, values_, first, count};
+        return {keys_, values_, block.begin, block.count};
     }
 
     const Attend& a_;
     Group group_;
     Range heads_;
     long fan_, first_, per_block_;
+    bool in_place_;  // by the model and the kind of row, not by the rows beside it
     std::vector<Pair> pairs_;  // by KV head, then by block
     float *keys_, *values_, *nothing_;  // keys and values of the current block; zeros
 };

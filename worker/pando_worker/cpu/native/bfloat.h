@@ -26,6 +26,16 @@ inline float widened(Bfloat x) {
 }
 inline float widened(float x) { return x; }
 
+typedef uint16_t HalfVec __attribute__((vector_size(VL * 2)));
+typedef uint32_t WordVec __attribute__((vector_size(VL * 4)));
+
+inline Vec load_wide(const float* p) { return load(p); }
+inline Vec load_wide(const Bfloat* p) {
+    HalfVec bits;
+    std::memcpy(&bits, p, sizeof bits);
+    return (Vec)(__builtin_convertvector(bits, WordVec) << 16);
+}
+
 // Like `transpose` of floats, for 2 * VL columns. It transposes pairs of numbers and then widens them:
 // half as many steps, and no copy as floats.
 inline void transpose(const Bfloat* const* from, long at, float* out, long stride) {

@@ -35,6 +35,38 @@ void norm_row(const float* x, const float* weight, float shift, float* y, long k
     for (; at < k; ++at) y[at] = x[at] * factor * (weight[at] + shift);
 }
 
+// y = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias of one row of k floats.
+void layer_norm_row(const float* x, const float* weight, const float* bias, float* y, long k, float eps) {
+    Vec total = {}, squares = {};
+    float rest = 0;
+    long at = 0;
+    for (; at + VL <= k; at += VL) total += load(x + at);
+    for (; at < k; ++at) rest += x[at];
+    float mean = (sum(total) + rest) / k;
+    rest = 0;
+    for (at = 0; at + VL <= k; at += VL) {
+        Vec off = load(x + at) - mean;
+        squares += off * off;
+    }
+    for (; at < k; ++at) rest += (x[at] - mean) * (x[at] - mean);
+    float factor = 1 / std::sqrt((sum(squares) + rest) / k + eps);
+    for (at = 0; at + VL <= k; at += VL)
+        store(y + at, (load(x + at) - mean) * factor * load(weight + at) + (bias ? load(bias + at) : Vec{}));
+    for (; at < k; ++at) y[at] = (x[at] - mean) * factor * weight[at] + (bias ? bias[at] : 0.0f);
+}
+
+// x * (1 + erf(x / sqrt(2))) / 2; 1 - erf by Abramowitz and Stegun, 7.1.26 (error 1.5e-7).
+inline Vec gelu(Vec x) {
+    Vec z = larger(x, -x) * 0.70710678f, t = 1.0f / (1.0f + 0.3275911f * z);
+    Vec p = broadcast(1.061405429f);
+    p = multiply_add(p, t, broadcast(-1.453152027f));
+    p = multiply_add(p, t, broadcast(1.421413741f));
+    p = multiply_add(p, t, broadcast(-0.284496736f));
+    p = multiply_add(p, t, broadcast(0.254829592f));
+    Vec tail = 0.5f * x * (p * t * exp_vec(-z * z));
+    return x < Vec{} ? tail : x - tail;
+}
+
 // Columns of act(gate) * up of one row; the first one is a multiple of VL.
 void gate_row(const float* gate, const float* up, float* out, Range columns, int act) {
     long at = columns.begin;
@@ -169,6 +201,41 @@ void pando_rms_norm(const float* x, long x_stride, const float* weight, float sh
     });
 }
 
+// y [m, k] = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias of each row of x [m, k]; bias may be
+// null.
+void pando_layer_norm(const float* x, const float* weight, const float* bias, float* y, long m, long k,
+                      float eps, int threads) {
+    auto cost = [=] { return double(m) * k * 2; };
+    run(threads, cost, [=](Team team) {
+        Range rows = team.share(m, 1);
+        for (long i = rows.begin; i < rows.end; ++i)
+            layer_norm_row(x + i * k, weight, bias, y + i * k, k, eps);
+    });
+}
+
+// out [count] = x + y
+void pando_add(const float* x, const float* y, float* out, long count, int threads) {
+    auto cost = [=] { return double(count); };
+    run(threads, cost, [=](Team team) {
+        Range mine = team.share(count, LINE);
+        for (long at = mine.begin; at < mine.end; ++at) out[at] = x[at] + y[at];
+    });
+}
+
+// out [count] = gelu(x), with the error function
+void pando_gelu(const float* x, float* out, long count, int threads) {
+    auto cost = [=] { return double(count) * 8; };
+    run(threads, cost, [=](Team team) {
+        Range mine = team.share(count, LINE);
+        long at = mine.begin;
+        for (; at + VL <= mine.end; at += VL) store(out + at, gelu(load(x + at)));
+        if (at < mine.end) {
+            Vec last = gelu(load_first(x + at, mine.end - at));
+            for (long i = 0; at + i < mine.end; ++i) out[at + i] = last[i];
+        }
+    });
+}
+
 // x [m, k] += added; y [m, k] is its norm as above. y may be `added`.
 void pando_add_rms_norm(float* x, const float* added, const float* weight, float shift, float* y,
                         long m, long k, float eps) {
@@ -262,15 +329,18 @@ void pando_store(const float* x, long x_stride, const int64_t* slots, void* pool
 // q [tokens, heads, dim] and out [tokens, heads, v_dim] hold the rows one after the other: of row r the
 // last extends[r] of its lengths[r] tokens. pages is [rows, table_stride]. window 0 and soft_cap 0 mean
 // none; sinks [heads] may be null. seen [tokens] is the number of its row's tokens that each new token
-// sees, ascending in each row; if null, a token sees those up to itself.
+// sees, ascending in each row; if null, a token sees those up to itself. biases [.., heads] may be null; to
+// the score of a key d tokens before its query is added the row buckets[min(d, distances - 1)] of it, and
+// then no token sees later ones.
 void pando_attend(const float* q, long q_stride, const void* k, const void* v, float* out,
                   const int32_t* pages, long table_stride, const int32_t* lengths,
-                  const int32_t* extends, const float* sinks, const int32_t* seen, long rows,
+                  const int32_t* extends, const float* sinks, const int32_t* seen,
+                  const float* biases, const int32_t* buckets, long distances, long rows,
                   long heads, long kv_heads, long dim, long v_dim, long page_size, long window,
                   float scale, float soft_cap, int halves, int threads) {
-    Attend a{q,     k,     v,        out, pages, lengths,  extends,      sinks,     seen,
-             rows,  heads, kv_heads, dim, v_dim, q_stride, table_stride, page_size, window,
-             scale, soft_cap, halves};
+    Attend a{q,      k,       v,    out,   pages,    lengths,      extends,   sinks,  seen,
+             biases, buckets, rows, heads, kv_heads, dim,          v_dim,     q_stride,
+             table_stride,    page_size,   window,   distances,    scale,     soft_cap, halves};
     auto cost = [=] { return double(attend_cost(a)) * heads * (dim + v_dim); };
     run(threads, cost, [=](Team team) { attend(a, team); });
 }

@@ -35,11 +35,17 @@ struct LoraSite {
     const float* scales;        // the same
     const int64_t* starts;      // [slots, stride, 2], of A and B, counted from the adapter's first page
     int64_t stride, offset;
-    int64_t most_rank, inputs, halves, count;
+    int64_t most_rank, inputs, halves;
+    int64_t experts;            // that have `count` sections each; a token's slot is slot * experts + expert
+    int64_t count;
     LoraSection sections[];     // [count]
 
-    long rank(long slot, long section) const { return ranks[slot * stride + offset + section]; }
-    float scale(long slot, long section) const { return scales[slot * stride + offset + section]; }
+    long at(long slot, long section) const {
+        return slot / experts * stride + offset + slot % experts * count + section;
+    }
+    const int32_t* pages_of(long slot) const { return slot_pages + slot / experts * most_pages; }
+    long rank(long slot, long section) const { return ranks[at(slot, section)]; }
+    float scale(long slot, long section) const { return scales[at(slot, section)]; }
 };
 
 // The rows of a matrix of an adapter.
@@ -52,8 +58,8 @@ struct LoraRows {
     // which: 0 for A, 1 for B
     LoraRows(const LoraSite& site, long slot, long section, int which)
         : pages(static_cast<const T*>(site.pages)), page_numbers(site.page_numbers) {
-        long start = site.starts[(slot * site.stride + site.offset + section) * 2 + which];
-        numbers = site.slot_pages + slot * site.most_pages + start / page_numbers;
+        long start = site.starts[site.at(slot, section) * 2 + which];
+        numbers = site.pages_of(slot) + start / page_numbers;
         place = start % page_numbers;
         columns = which ? site.sections[section].width : site.inputs;
         first = (page_numbers - place) / columns;  // rows in the first page
@@ -88,15 +94,6 @@ inline double lora_cost(const LoraSite& site, const LoraTokens& step, bool shrin
     return cost;
 }
 
-typedef uint16_t HalfVec __attribute__((vector_size(VL * 2)));
-typedef uint32_t WordVec __attribute__((vector_size(VL * 4)));
-
-inline Vec load_wide(const float* p) { return load(p); }
-inline Vec load_wide(const Bfloat* p) {
-    HalfVec bits;
-    std::memcpy(&bits, p, sizeof bits);
-    return (Vec)(__builtin_convertvector(bits, WordVec) << 16);
-}
 inline Vec load_wide_first(const float* p, long count) { return load_first(p, count); }
 inline Vec load_wide_first(const Bfloat* p, long count) {
     float wide[VL] = {};

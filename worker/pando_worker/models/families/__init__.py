@@ -14,6 +14,13 @@ Read in this order:
     gemma2.py        Gemma 2
     gemma3.py        Gemma 3
     gpt_oss.py       GPT-OSS
+    whisper.py       Whisper: an encoder-decoder
+    bart.py          BART and mBART: encoder-decoders
+    bert.py          BERT: a text encoder
+    roberta.py       RoBERTa, XLM-RoBERTa and CamemBERT: text encoders
+    mpnet.py         MPNet: a text encoder
+    modernbert.py    ModernBERT: a text encoder
+    t5.py            T5 and Flan-T5: encoder-decoders without positions
 
 A family is a module with `Config` and `build`: see `registry.Family`. Imports layers.
 """

@@ -2,17 +2,13 @@
 and a clamped SwiGLU. Its mxfp4 files are decoded while they are read (see `quantization.py`).
 """
 
-from functools import partial
-
-import torch
-from torch import Tensor
-
 from pando_worker.models.build import Build
 from pando_worker.models.families.decoder import DecoderConfig, pre_norm_decoder
 from pando_worker.models.layer_types import LayerType, alternating
 from pando_worker.models.layers.causal_lm import CausalLM
 from pando_worker.models.layers.expert_tensors import StackedByInput
 from pando_worker.models.layers.experts import MixtureOfExperts
+from pando_worker.models.mixture import ExpertGate
 from pando_worker.models.rope import Count, Positive
 
 TENSORS = StackedByInput(
@@ -35,7 +31,7 @@ class Config(DecoderConfig, frozen=True, kw_only=True):
 
 
 def build(config: Config, build: Build) -> CausalLM:
-    activation = partial(clamped_swiglu, alpha=config.swiglu_alpha, limit=config.swiglu_limit)
+    gate = ExpertGate(config.swiglu_alpha, 1.0, config.swiglu_limit, interleaved=True)
 
     def experts(_: int) -> MixtureOfExperts:
         return MixtureOfExperts(
@@ -47,7 +43,7 @@ def build(config: Config, build: Build) -> CausalLM:
             normalised=True,
             tensors=TENSORS,
             bias=True,
-            activation=activation,
+            gate=gate,
         )
 
     return pre_norm_decoder(
@@ -60,13 +56,3 @@ def build(config: Config, build: Build) -> CausalLM:
         sinks=True,
         feed_forward=experts,
     )
-
-
-def clamped_swiglu(gate_up: Tensor, *, alpha: float, limit: float) -> Tensor:
-    """(up + 1) * gate * sigmoid(alpha * gate), with gate <= limit and |up| <= limit.
-
-    Args:
-        gate_up: [rows, 2 * intermediate], gate and up interleaved
-    """
-    gate, up = gate_up[..., ::2].clamp(max=limit), gate_up[..., 1::2].clamp(-limit, limit)
-    return torch.sigmoid(alpha * gate).mul_(gate).mul_(up + 1)

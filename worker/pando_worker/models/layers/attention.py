@@ -2,10 +2,16 @@
 
 from torch import Tensor, nn
 
-from pando_worker.attention.backend import AttentionBackend, AttentionLayer
+from pando_worker.attention.backend import (
+    AttentionBackend,
+    AttentionLayer,
+    HeadTurn,
+    TurningBackend,
+)
 from pando_worker.models.build import Build
 from pando_worker.models.errors import BrokenCheckpoint
 from pando_worker.models.layers.linear import ColumnParallelLinear, RowParallelLinear, Rows
+from pando_worker.models.layers.norm import RMSNorm
 from pando_worker.models.layers.rotary import Rotation
 from pando_worker.models.layers.sinks import Sinks
 
@@ -83,14 +89,31 @@ class Attention(nn.Module):
     def forward(self, x: Tensor, rotations: Rotations, attention: AttentionBackend) -> Tensor:
         layer, rotation = self.layer, rotations[self._rope]
         qkv = self.qkv_proj(x).unflatten(-1, (-1, layer.head_dim))
+        turn = self._turn(rotation)
+        if turn is not None and isinstance(attention, TurningBackend) and attention.turns:
+            return self._projected(attention.forward_turned(qkv, turn, layer))
         qk, v = qkv.tensor_split([layer.heads + layer.kv_heads], dim=1)
         if self.q_norm is None or self.k_norm is None:
             q, k = rotation.apply(qk).tensor_split([layer.heads], dim=1)
         else:
             q, k = qk.tensor_split([layer.heads], dim=1)
             q, k = rotation.apply(self.q_norm(q)), rotation.apply(self.k_norm(k))
-        out: Tensor = self.o_proj(attention.forward(q, k, v, layer).flatten(1))
+        return self._projected(attention.forward(q, k, v, layer))
+
+    def _projected(self, heads: Tensor) -> Tensor:
+        out: Tensor = self.o_proj(heads.flatten(1))
         return out
+
+    def _turn(self, rotation: Rotation) -> HeadTurn | None:
+        """Norms and rotation as an attention backend takes them; None if it cannot."""
+        q_norm, k_norm, table = self.q_norm, self.k_norm, rotation.table
+        if table is None:
+            return None
+        if q_norm is None and k_norm is None:
+            return HeadTurn(table, None, None, 0.0, offset=False)
+        if not isinstance(q_norm, RMSNorm) or not isinstance(k_norm, RMSNorm):
+            return None
+        return HeadTurn(table, q_norm.weight, k_norm.weight, q_norm.eps, q_norm.offset)
 
 
 def head_rows(build: Build, heads: int, kv_heads: int, head_dim: int) -> tuple[Rows, Rows]:

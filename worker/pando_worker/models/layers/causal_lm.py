@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from pando_worker.attention.backend import AttentionBackend, AttentionLayer
 from pando_worker.models.build import Build
 from pando_worker.models.layers.attention import Attention
+from pando_worker.models.layers.linear import ColumnParallelLinear, Rows
 from pando_worker.models.layers.norm import RMSNorm
 from pando_worker.models.layers.rotary import RotaryEmbedding
 from pando_worker.models.layers.vocabulary import VocabularyTable
@@ -52,6 +53,9 @@ class CausalLM(nn.Module):
         tied: whether the embedding is also the head
         embedding_scale: factor on the embeddings, rounded to the model's dtype
         logit_soft_cap: logits become cap * tanh(logit / cap)
+
+    Attributes:
+        hidden_size: of the hidden states
     """
 
     def __init__(
@@ -68,6 +72,7 @@ class CausalLM(nn.Module):
         logit_soft_cap: float | None = None,
     ) -> None:
         super().__init__()
+        self.hidden_size = hidden_size
         embed_tokens = VocabularyTable(build, "embed_tokens", vocab_size, hidden_size)
         self.model = Decoder(embed_tokens, layers, norm)
         self.lm_head = (
@@ -75,11 +80,22 @@ class CausalLM(nn.Module):
             if build.has_head and not tied
             else None
         )
+        self._tied = build.has_head and tied
+        self._dtype = build.dtype
+        self.classifier: ColumnParallelLinear | None = None
+        if build.labels:  # whole on every rank
+            rows = Rows(build.labels, range(build.labels))
+            self.classifier = ColumnParallelLinear(build, hidden_size, {"score": rows}, bias=False)
         self._rotaries = rotaries
         # Rounded like the embeddings: Gemma was trained with a scale in bfloat16.
         rounded = torch.tensor(embedding_scale, dtype=build.dtype, device="cpu")
         self._embedding_scale = rounded.item()
         self._logit_soft_cap = logit_soft_cap
+
+    @property
+    def head(self) -> VocabularyTable | None:
+        """The table that serves as the head; None in a model that yields hidden states only."""
+        return self.model.embed_tokens if self._tied else self.lm_head
 
     @property
     def attention_layers(self) -> list[AttentionLayer]:
@@ -115,6 +131,15 @@ class CausalLM(nn.Module):
                 x = x.index_add(0, images.tokens, images.deeper[index])
         _, out = self.model.norm.after_sum(x, added)
         return out
+
+    @torch.inference_mode()
+    def classify(self, pooled: Tensor) -> Tensor:
+        """Pooled states, float32 [n, hidden_size], to a classifier's logits, float32 [n,
+        labels]; pooled states unchanged without a classifier."""
+        if self.classifier is None:
+            return pooled
+        scores: Tensor = self.classifier(pooled.to(self._dtype))
+        return scores.float()
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from pando_worker.adapters.layout import Section
 from pando_worker.models.build import Fill
-from pando_worker.models.layers.experts import MixtureOfExperts
+from pando_worker.models.layers.experts import ExpertSections, MixtureOfExperts
 
 ALL = slice(None)
 
@@ -15,13 +16,17 @@ ALL = slice(None)
 class OneByOne:
     """Each matrix of each expert is a separate tensor, like any linear layer's.
 
-    Attributes are names relative to the decoder layer; `{}` is the expert's number.
+    Attributes are names relative to the decoder layer; `{}` is the expert's number. And:
+        module: of all experts, and
+        router_module: of the router, as transformers has named them since its version 5
     """
 
     router: str
     gate: str
     up: str
     down: str
+    module: str = "mlp.experts"
+    router_module: str = "mlp.gate"
 
     def fills(self, moe: MixtureOfExperts) -> Iterator[Fill]:
         experts, hidden_size = moe.router.shape
@@ -31,7 +36,7 @@ class OneByOne:
             f"{self.router}.weight", tuple(moe.router.shape), (slice(0, experts), every), moe.router
         )
         for expert in range(experts):
-            gate, up = moe.gate_up[expert].chunk(2)
+            gate, up = moe.memory_of_gate(expert), moe.memory_of_up(expert)
             for name, memory in ((self.gate, gate), (self.up, up)):
                 yield Fill(
                     f"{name.format(expert)}.weight", (total, hidden_size), (mine, every), memory
@@ -40,8 +45,26 @@ class OneByOne:
                 f"{self.down.format(expert)}.weight",
                 (hidden_size, total),
                 (every, mine),
-                moe.down[expert],
+                moe.memory_of_down(expert),
             )
+
+    def sections(self, moe: MixtureOfExperts) -> ExpertSections:
+        hidden_size, (total, taken) = moe.router.shape[1], moe.rows
+        share, every, width = (taken.start, taken.stop), (0, hidden_size), len(taken)
+        gate_up, down = [], []
+        for expert in range(len(moe.router)):
+            names = (self.gate.format(expert), self.up.format(expert))
+            gate_up.append(
+                tuple(
+                    Section(name, hidden_size, total, every, (share,), number * width, "expert")
+                    for number, name in enumerate(names)
+                )
+            )
+            name = self.down.format(expert)
+            down.append((Section(name, total, hidden_size, share, (every,), 0, "expert"),))
+        return ExpertSections(
+            self.module, self.router, self.router_module, tuple(gate_up), tuple(down)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +98,42 @@ class StackedByInput:
                 self.down, (experts, total, hidden_size), (one, mine, every), moe.down[one].mT
             )
         yield from self._biases(moe)
+
+    def sections(self, moe: MixtureOfExperts) -> ExpertSections:
+        hidden_size, (total, taken) = moe.router.shape[1], moe.rows
+        share, every = (taken.start, taken.stop), (0, hidden_size)
+        columns = tuple(
+            (part.start, part.stop) for part, _ in self._gate_up(moe.gate_up[:1], total, taken)
+        )
+        module = self.gate_up.rpartition(".")[0]
+        experts = range(len(moe.router))
+        return ExpertSections(
+            module,
+            self.router,
+            self.router,
+            tuple(
+                (
+                    Section(
+                        f"{module}.{e}.gate_up_proj",
+                        hidden_size,
+                        2 * total,
+                        every,
+                        columns,
+                        0,
+                        "expert",
+                    ),
+                )
+                for e in experts
+            ),
+            tuple(
+                (
+                    Section(
+                        f"{module}.{e}.down_proj", total, hidden_size, share, (every,), 0, "expert"
+                    ),
+                )
+                for e in experts
+            ),
+        )
 
     def _gate_up(self, memory: Tensor, total: int, taken: range) -> Iterator[tuple[slice, Tensor]]:
         """This rank's columns of the checkpoint's tensor, and the rows of memory for them."""

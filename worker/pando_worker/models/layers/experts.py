@@ -1,23 +1,53 @@
 """Mixture of experts (arXiv:1701.06538, arXiv:2401.04088): a router sends each token through a few
 of many feed-forward layers and sums their outputs.
 
-A step sorts its tokens by expert; each projection of all experts is then one grouped matrix product
-(`Ops.expert_linear`). On a GPU this is one kernel that needs no token counts on the host, so a CUDA
-graph can capture it. On the CPU it is torch's loop in C++. Measured on one core with 8 to 128
-experts, it is as fast as a Python loop with dozens of tokens per expert, and up to 4 times faster
-for small layers.
+A step sorts its tokens by expert. A GPU has kernels for all that follows (`Ops.fused_experts`).
+Otherwise each projection of all experts is one grouped matrix product (`Ops.expert_linear`). None
+of them needs token counts on the host, so a CUDA graph can capture them. On the CPU the product is
+torch's loop in C++. Measured on one core with 8 to 128 experts, it is as fast as a Python loop with
+dozens of tokens per expert, and up to 4 times faster for small layers.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from pando_worker.adapters.layout import Section
 from pando_worker.models.build import Build, Fill
 from pando_worker.models.errors import UnsupportedModel
+from pando_worker.models.fp8 import BLOCK, Fp8Matrix, Scaling
 from pando_worker.models.layers.linear import Rows
+from pando_worker.models.lora import LoraSite, LoraTokens
+from pando_worker.models.lora_experts import tokens_by_expert
+from pando_worker.models.mixture import (
+    SWIGLU,
+    ExpertGate,
+    ExpertWeights,
+    FusedExperts,
+    Routes,
+    sort_by_expert,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertSections:
+    """What of a `MixtureOfExperts` may have adapters. Names are relative to its parent.
+
+    Attributes:
+        module: of all experts in transformers
+        router, router_module: the router's name in the checkpoint, and in transformers
+        gate_up, down: of each expert; all have as many, of the same sizes
+    """
+
+    module: str
+    router: str
+    router_module: str
+    gate_up: tuple[tuple[Section, ...], ...]
+    down: tuple[tuple[Section, ...], ...]
 
 
 class ExpertTensors(Protocol):
@@ -27,14 +57,15 @@ class ExpertTensors(Protocol):
         """The fills of `moe`; names are relative to its parent."""
         ...
 
+    def sections(self, moe: "MixtureOfExperts") -> ExpertSections: ...
 
-class Routes(NamedTuple):
-    """The routes of n tokens, each to the same number of experts; rows are sorted by expert."""
 
-    experts: Tensor  # [rows], the expert of each row
-    rows: Tensor  # [rows], the position of each in token order
-    tokens: Tensor  # [rows]
-    ends: Tensor  # int32 [experts], the end of each expert's rows
+class ExpertSites(NamedTuple):
+    """Where the adapters of a layer's router and experts are."""
+
+    router: LoraSite
+    gate_up: LoraSite
+    down: LoraSite
 
 
 class MixtureOfExperts(nn.Module):
@@ -47,12 +78,13 @@ class MixtureOfExperts(nn.Module):
             over all experts
         tensors: names and layout in the checkpoint
         bias: whether the router and all projections have biases
-        activation: [rows, gate and up as in the checkpoint] to [rows, intermediate]; by default
-            silu(gate) * up, with gate and up side by side
+        gate: by default silu(gate) * up, with gate and up side by side
 
     Attributes:
         gate_up: [experts, 2 * this rank's intermediate, hidden_size]
         down: [experts, hidden_size, this rank's intermediate]
+        gate_up_scales, down_scales: as of `ExpertWeights`
+        lora: where the layer's adapters are; None if the model has none
 
     Raises:
         UnsupportedModel: the ranks cannot share the intermediate size evenly, or a share of it is
@@ -70,7 +102,7 @@ class MixtureOfExperts(nn.Module):
         normalised: bool,
         tensors: ExpertTensors,
         bias: bool = False,
-        activation: Callable[[Tensor], Tensor] | None = None,
+        gate: ExpertGate = SWIGLU,
     ) -> None:
         super().__init__()
         taken = build.group.share(intermediate_size, "intermediate outputs of an expert")
@@ -87,22 +119,87 @@ class MixtureOfExperts(nn.Module):
         self.router_bias = build.parameter(experts) if bias else None
         self.gate_up_bias = build.parameter(experts, 2 * len(taken)) if bias else None
         self.down_bias = build.parameter(experts, hidden_size) if bias else None
+        self.gate_up_scales: nn.Parameter | None = None
+        self.down_scales: nn.Parameter | None = None
+        self._of_fp8: FusedExperts | None = None
         self._chosen = chosen
         self._normalised = normalised
         self._ops = build.ops
-        self._activation = activation
+        self._gate = gate
         self._group = build.group
         self._tensors = tensors
+        self.lora: ExpertSites | None = None
 
     def forward(self, x: Tensor) -> Tensor:  # [num_tokens, hidden_size]
+        sites, step = self.lora, None if self.lora is None else self.lora.router.memory.step
         logits = functional.linear(x, self.router, self.router_bias)
+        if sites is not None and step is not None:
+            self._ops.add_lora(logits, x, sites.router, step)
         weights, ids = choose(logits, self._chosen, normalised=self._normalised)
         routes = sort_by_expert(ids, len(self.router))
-        gate_up = self._product(x[routes.tokens], self.gate_up, self.gate_up_bias, routes)
+        fused = self._of_fp8 or self._ops.fused_experts
+        changed = step is not None and not step.linear_alone  # by adapters
+        if fused is not None and not changed and fused.takes(len(routes.rows), len(self.router)):
+            outputs = fused.run(x, weights, routes, self._weights, self._gate)
+        else:
+            outputs = add_up(self._rows(x, routes, step if changed else None), weights, routes)
+        return self._group.all_reduce(outputs)
+
+    @property
+    def _weights(self) -> ExpertWeights:
         bias = self.down_bias if self._group.rank == 0 else None  # added once, by rank 0
-        activation = self._activation or self._ops.gated
-        outputs = self._product(activation(gate_up), self.down, bias, routes)
-        return self._group.all_reduce(add_up(outputs, weights, routes))
+        return ExpertWeights(
+            self.gate_up,
+            self.gate_up_bias,
+            self.down,
+            bias,
+            self.gate_up_scales,
+            self.down_scales,
+        )
+
+    def keep_fp8(self, scaling: Scaling, fused: FusedExperts) -> None:
+        """Have matrices of e4m3, which are multiplied by `fused` only: not for adapters."""
+
+        def pair(plain: Tensor) -> tuple[nn.Parameter, nn.Parameter]:
+            experts, outputs, inputs = plain.shape
+            size = (outputs, 1) if scaling == "rows" else (outputs // BLOCK, inputs // BLOCK)
+            values = torch.empty(plain.shape, dtype=torch.float8_e4m3fn, device="meta")
+            scales = torch.empty((experts, *size), dtype=torch.float32, device="meta")
+            made = (nn.Parameter(each, requires_grad=False) for each in (values, scales))
+            return next(made), next(made)
+
+        self._of_fp8 = fused
+        self.gate_up, self.gate_up_scales = pair(self.gate_up)
+        self.down, self.down_scales = pair(self.down)
+
+    def memory_of_gate(self, expert: int) -> Tensor | Fp8Matrix:
+        return _part(self.gate_up, self.gate_up_scales, expert, slice(0, len(self.rows.taken)))
+
+    def memory_of_up(self, expert: int) -> Tensor | Fp8Matrix:
+        width = len(self.rows.taken)
+        return _part(self.gate_up, self.gate_up_scales, expert, slice(width, 2 * width))
+
+    def memory_of_down(self, expert: int) -> Tensor | Fp8Matrix:
+        return _part(self.down, self.down_scales, expert, slice(0, self.down.shape[1]))
+
+    def _rows(self, x: Tensor, routes: Routes, step: LoraTokens | None) -> Tensor:
+        """The outputs of each token's experts, [rows, hidden_size], one operation after the other.
+
+        Args:
+            step: with what adapters add to experts; None: nothing
+        """
+        own, sites, rows = self._weights, self.lora, None
+        if step is not None:
+            rows = tokens_by_expert(step, routes.tokens, routes.experts, len(self.router), len(x))
+        inputs = x[routes.tokens]
+        gate_up = self._product(inputs, own.gate_up, own.gate_up_bias, routes)
+        if sites is not None and rows is not None:
+            self._ops.add_lora(gate_up, inputs, sites.gate_up, rows)
+        active = self._ops.gated(gate_up) if self._gate == SWIGLU else self._gate(gate_up)
+        outputs = self._product(active, own.down, own.down_bias, routes)
+        if sites is not None and rows is not None:
+            self._ops.add_lora(outputs, active, sites.down, rows)
+        return outputs
 
     def _product(self, x: Tensor, weight: Tensor, bias: Tensor | None, routes: Routes) -> Tensor:
         """[rows, in] to [rows, out], each row with its expert's weight; weights [experts, out,
@@ -110,8 +207,21 @@ class MixtureOfExperts(nn.Module):
         out = self._ops.expert_linear(x, weight, routes.ends)
         return out if bias is None else out.add_(bias[routes.experts])
 
+    def sections(self) -> ExpertSections:
+        return self._tensors.sections(self)
+
     def fills(self) -> Iterator[Fill]:
         return self._tensors.fills(self)
+
+
+def _part(weight: Tensor, scales: Tensor | None, expert: int, rows: slice) -> Tensor | Fp8Matrix:
+    """The memory of some rows of an expert's matrix."""
+    own = weight[expert, rows]
+    if scales is None:
+        return own
+    if scales.shape[1] == weight.shape[1]:
+        return Fp8Matrix(own, scales[expert, rows, 0])
+    return Fp8Matrix(own, scales[expert, rows.start // BLOCK : rows.stop // BLOCK])
 
 
 def choose(logits: Tensor, chosen: int, *, normalised: bool) -> tuple[Tensor, Tensor]:
@@ -127,14 +237,6 @@ def choose(logits: Tensor, chosen: int, *, normalised: bool) -> tuple[Tensor, Te
         return best.softmax(dim=-1), ids
     weights, ids = logits.softmax(dim=-1).topk(chosen)
     return weights, ids
-
-
-def sort_by_expert(ids: Tensor, experts: int) -> Routes:
-    """The routes for ids [n, chosen], without waiting for the device."""
-    by_expert, rows = ids.flatten().sort(stable=True)
-    numbers = torch.arange(experts, device=ids.device)
-    ends = torch.searchsorted(by_expert, numbers, right=True, out_int32=True)
-    return Routes(by_expert, rows, rows // ids.shape[1], ends)
 
 
 def add_up(outputs: Tensor, weights: Tensor, routes: Routes) -> Tensor:

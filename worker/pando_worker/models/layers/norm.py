@@ -19,6 +19,14 @@ class RMSNorm(nn.Module):
         self._eps = eps
         self._offset = offset
 
+    @property
+    def eps(self) -> float:
+        return self._eps
+
+    @property
+    def offset(self) -> bool:
+        return self._offset
+
     def forward(self, x: Tensor) -> Tensor:
         return self._ops.rms_norm(x, self.weight, self._eps, self._offset)
 

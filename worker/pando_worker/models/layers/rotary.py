@@ -27,6 +27,11 @@ class Rotation(NamedTuple):
     dim: int  # rotary_dim
     ops: Ops
 
+    @property
+    def table(self) -> Tensor | None:
+        """For attention backends that rotate; None: they cannot."""
+        return self.ops.table(self.angles)
+
     def apply(self, x: Tensor) -> Tensor:
         """Rotate the first `rotary_dim` dimensions of `x`, [num_tokens, heads, head_dim].
 

@@ -1,7 +1,7 @@
-"""The weights of linear layers and tables, as floating-point numbers or as small integers.
+"""The weights of linear layers and tables: floating-point numbers, small integers or 8-bit floats.
 
 Layers are created with plain weights. Before memory is allocated, the loader, which knows the
-checkpoint, may replace some of them (loading/quantize.py).
+checkpoint, may replace some of them (loading/quantize.py, loading/keep_fp8.py).
 """
 
 from collections.abc import Sequence
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from pando_worker.models.build import Build, Packed
+from pando_worker.models.fp8 import BLOCK, Fp8Matrix, Fp8Product, Scaling
 from pando_worker.models.grouped import Grouping, Groups, Integers, shapes
 from pando_worker.models.ops import Ops
 
@@ -25,7 +26,7 @@ class Weight(Protocol):
         """[num_tokens, inputs] to [num_tokens, outputs]."""
         ...
 
-    def part(self, rows: slice) -> Tensor | Packed:
+    def part(self, rows: slice) -> Tensor | Packed | Fp8Matrix:
         """The memory for these rows, which a tensor of the checkpoint fills."""
         ...
 
@@ -78,6 +79,27 @@ class GroupedWeight(nn.Module):
 
     def part(self, rows: slice) -> Packed:
         return _Part(self.groups, rows.start or 0)
+
+
+class Fp8Weight(nn.Module):
+    """A matrix of e4m3 as its checkpoint has it."""
+
+    def __init__(self, product: Fp8Product, scaling: Scaling, outputs: int, inputs: int) -> None:
+        super().__init__()
+        self.outputs, self.inputs = outputs, inputs
+        self.values = _empty((outputs, inputs), torch.float8_e4m3fn)
+        of_blocks = outputs // BLOCK, inputs // BLOCK
+        self.scales = _empty((outputs,) if scaling == "rows" else of_blocks, torch.float32)
+        self._product = product
+
+    def product(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        out = self._product(x, Fp8Matrix(self.values, self.scales))
+        return out if bias is None else out.add_(bias)
+
+    def part(self, rows: slice) -> Fp8Matrix:
+        size = 1 if self.scales.dim() == 1 else BLOCK
+        first, last = rows.start or 0, self.outputs if rows.stop is None else rows.stop
+        return Fp8Matrix(self.values[rows], self.scales[first // size : last // size])
 
 
 class StackedWeight(nn.Module):

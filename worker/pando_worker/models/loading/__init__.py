@@ -10,6 +10,7 @@ Read in this order:
     quantization.py       checkpoints of quantized weights
     schemes/              how weights become integers
     quantize.py           a model whose weights are integers
+    keep_fp8.py           a model whose fp8 weights stay as they are
     fills.py              what of a checkpoint a model needs
     loader.py             builds a model and fills it
     dummy.py              random weights, for measurements

@@ -14,7 +14,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from pando_worker.models.errors import BrokenCheckpoint, UnsupportedModel
+from pando_worker.models.errors import BrokenCheckpoint, UnsupportedModel, unreadable
 from pando_worker.models.loading.checkpoint_tensor import Stored
 from pando_worker.models.loading.gguf.directory import SUFFIX
 from pando_worker.models.loading.gguf.read import read_gguf
@@ -75,7 +75,7 @@ def weight_files(model_dir: Path) -> Sequence[Path]:
         try:
             weight_map = msgspec.json.decode(index.read_bytes(), type=SafetensorsIndex).weight_map
         except (OSError, msgspec.DecodeError) as error:
-            raise BrokenCheckpoint(f"cannot read {index}: {error}") from error
+            raise unreadable(index, error) from error
         return [model_dir / name for name in sorted(set(weight_map.values()))]
     if single.is_file():
         return [single]

@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 from torch import nn
 
 from pando_worker.models.build import Fill
-from pando_worker.models.layers.weight import GroupedWeight, PlainWeight, StackedWeight
+from pando_worker.models.layers.weight import Fp8Weight, GroupedWeight, PlainWeight, StackedWeight
 
 
 @runtime_checkable
@@ -14,7 +14,7 @@ class _KnowsNames(Protocol):
     def fills(self) -> Iterator[Fill]: ...
 
 
-_OF_A_LAYER = (PlainWeight, GroupedWeight, StackedWeight)  # which knows their name
+_OF_A_LAYER = (PlainWeight, GroupedWeight, Fp8Weight, StackedWeight)  # which knows their name
 
 
 def model_fills(model: nn.Module) -> Iterator[Fill]:

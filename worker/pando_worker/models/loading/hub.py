@@ -63,9 +63,13 @@ def resolve_adapter(name: str) -> Path:
         ModelNotFound: no such directory, and no such hub repository, or no way to get at it.
     """
     path = _path(name)
-    if name and path.is_dir():
-        return path
-    if path.exists() or not _HUB_ID.fullmatch(name):
+    try:
+        if name and path.is_dir():
+            return path
+        is_there = path.exists()
+    except OSError as error:
+        raise ModelNotFound(f"cannot look at {name[:200]!r}: {error.strerror}") from error
+    if is_there or not _HUB_ID.fullmatch(name):
         raise ModelNotFound(f"there is no directory {path}, and {name!r} cannot be a hub id")
     return _download(name, ADAPTER_FILES)
 
@@ -84,8 +88,13 @@ def _all_parts_of(file_name: str) -> str:
 
 def _download(hub_id: str, files: list[str], ignored: list[str] | None = None) -> Path:
     # Imported here because a local directory, the usual case at a scheduler's start, needs neither.
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
+    from huggingface_hub import constants, snapshot_download
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+    )
 
     try:
         return Path(snapshot_download(hub_id, allow_patterns=files, ignore_patterns=ignored))
@@ -96,6 +105,13 @@ def _download(hub_id: str, files: list[str], ignored: list[str] | None = None) -
         raise ModelNotFound(
             f"there is no directory {hub_id!r} and no such hub repository (a private one needs"
             " HF_TOKEN)"
+        ) from error
+    except LocalEntryNotFoundError as error:
+        is_offline = constants.HF_HUB_OFFLINE
+        why = "HF_HUB_OFFLINE forbids to ask the hub" if is_offline else "the hub does not answer"
+        raise ModelNotFound(
+            f"there is no directory {hub_id!r}, and as a hub id it is not in the local cache, and"
+            f" {why}"
         ) from error
     except Exception as error:  # among them those of the HTTP library beneath the hub client
         raise ModelNotFound(

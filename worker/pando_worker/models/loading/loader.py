@@ -13,25 +13,41 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from pando_worker.models.base_model import as_with_head
 from pando_worker.models.build import Build, Fill
 from pando_worker.models.config import ModelConfig, family_config, read_config
 from pando_worker.models.errors import BrokenCheckpoint, UnsupportedModel, mismatch
+from pando_worker.models.fp8 import Fp8Matrix, Fp8Products
+from pando_worker.models.kinds.base_model import as_with_head
+from pando_worker.models.kinds.text_part import text_tensors
 from pando_worker.models.layers.causal_lm import CausalLM
+from pando_worker.models.layers.experts import MixtureOfExperts
+from pando_worker.models.layers.linear import ColumnParallelLinear, RowParallelLinear
+from pando_worker.models.layers.seq2seq import EncoderDecoder
+from pando_worker.models.layers.text_encoder import TextEncoder
+from pando_worker.models.layers.weight import Fp8Weight
 from pando_worker.models.loading.checkpoint import open_checkpoint, weight_files
 from pando_worker.models.loading.checkpoint_tensor import Stored
 from pando_worker.models.loading.fills import model_fills
-from pando_worker.models.loading.quantization import read_quantization
+from pando_worker.models.loading.keep_fp8 import keep_fp8
+from pando_worker.models.loading.quantization import (
+    Fp8,
+    Quantization,
+    ScaledTensor,
+    read_quantization,
+)
 from pando_worker.models.loading.quantize import quantize_weights
 from pando_worker.models.loading.schemes.scheme import Scheme
 from pando_worker.models.ops import Ops, TorchOps
 from pando_worker.models.parallel import ParallelGroup
 from pando_worker.models.registry import FAMILIES, family
-from pando_worker.models.text_part import text_tensors
+from pando_worker.progress import Report, Stage, unreported
 from pando_worker.tensors.huge_pages import HUGE, advise_huge_pages
 
 if TYPE_CHECKING:
     from pando_worker.models.transformers_backend.model import TransformersCausalLM
+
+OwnModel = CausalLM | EncoderDecoder
+"""A model that runs on a family's code here."""
 
 log = logging.getLogger("pando.worker.models")
 
@@ -48,7 +64,8 @@ def build_model(
     context_length: int | None = None,
     ops: Ops | None = None,
     scheme: Scheme | None = None,
-) -> "CausalLM | TransformersCausalLM":
+    fp8: Fp8Products | None = None,
+) -> "OwnModel | TransformersCausalLM":
     """The model without memory for its parameters yet: enough to know how much they take.
 
     Args:
@@ -56,6 +73,7 @@ def build_model(
         context_length: longest sequence that will be served, the model's longest by default
         ops: what our own layers compute with, torch's own by default
         scheme: of weights that are to be integers; all are floating-point by default
+        fp8: the device's products, if fp8 weights stay as they are; by default they are decoded
 
     Raises:
         UnsupportedModel: it has something that its family here lacks, and transformers may not or
@@ -66,20 +84,37 @@ def build_model(
     context_length = context_length or config.max_position_embeddings
     read_quantization(config)  # refuses what neither of the two reads
     if config.impl != "transformers" and config.architecture in FAMILIES:
-        built = Build(dtype, device, group, context_length, ops or TorchOps(), config.has_head)
+        built = Build(
+            dtype,
+            device,
+            group,
+            context_length,
+            ops or TorchOps(),
+            has_head=config.has_head,
+            labels=_labels(config),
+        )
         module = family(config.architecture)
         try:
-            model: CausalLM = module.build(family_config(config, module.Config), built)
+            model = module.build(family_config(config, module.Config), built)
         except UnsupportedModel as reason:
             if config.impl == "pando" or group.size > 1:
                 raise
             log.warning("%s; trying transformers instead", reason)
         else:
-            if scheme is not None:
+            assert isinstance(model, OwnModel), "text encoders are built by build_text_encoder"
+            if scheme is not None and isinstance(model, CausalLM):
                 with open_checkpoint(config.path.parent) as tensors:
-                    quantize_weights(model, _named(tensors, config), scheme, built)
+                    quantize_weights(model, _named(tensors, config, model), scheme, built)
+            if fp8 is not None and isinstance(model, CausalLM) and _is_fp8(config):
+                with open_checkpoint(config.path.parent) as tensors:
+                    keep_fp8(model, _named(tensors, config, model), fp8)
             log.info("%s runs on pando's own code for it", config.architecture)
             return model
+    if config.classifier is not None:
+        raise UnsupportedModel(
+            f"{config.path} ({config.architecture}) runs through transformers and classifies;"
+            " only families with code of Pando's own do that"
+        )
     if config.image_token is not None:
         raise UnsupportedModel(
             f"{config.path} sees images, which no model that runs through transformers does"
@@ -102,26 +137,50 @@ def build_model(
     return other
 
 
+def build_text_encoder(
+    config: ModelConfig, dtype: torch.dtype, device: torch.device, context_length: int
+) -> TextEncoder:
+    """Like `build_model`, of a model whose tokens all see each other.
+
+    Raises:
+        UnsupportedModel: it has something that its family here lacks.
+        BrokenCheckpoint: malformed or contradictory fields.
+    """
+    built = Build(
+        dtype, device, ParallelGroup(), context_length, has_head=False, labels=_labels(config)
+    )
+    module = family(config.architecture)
+    model = module.build(family_config(config, module.Config), built)
+    assert isinstance(model, TextEncoder), "the registry has no other family of this name"
+    return model
+
+
+def _labels(config: ModelConfig) -> int:
+    return len(config.classifier.labels) if config.classifier else 0
+
+
 def weight_bytes(model: nn.Module) -> int:
     """This rank's."""
     return sum(parameter.nbytes for parameter in model.parameters())
 
 
 def load_weights(
-    model: "CausalLM | TransformersCausalLM",
+    model: "OwnModel | TextEncoder | TransformersCausalLM",
     model_dir: Path,
     device: torch.device,
     scheme: Scheme | None = None,
+    report: Report = unreported,
 ) -> None:
     """Give `model` memory on `device` and fill it from the files of `model_dir`.
 
     Args:
         scheme: by which its weights were exchanged, if they were
+        report: called with the share of its weights that it has
 
     Raises:
         BrokenCheckpoint: files missing or unreadable, tensors missing, unknown or misshapen.
     """
-    if not isinstance(model, CausalLM):
+    if not isinstance(model, OwnModel | TextEncoder):
         weight_files(model_dir)
         model.load(model_dir, device)
         return
@@ -132,28 +191,72 @@ def load_weights(
         unfilled.setdefault(fill.name, []).append(fill)
     unexpected: list[str] = []
     if (quantization := read_quantization(config)) is not None and scheme is None:
-        log.warning(
-            "the weights are %s and are decoded while they load: the model takes the memory and"
-            " computes with the speed of an unquantized one",
-            quantization.name,
-        )
+        _log_decoded(quantization, model)
+    whole = len(unfilled)
     with open_checkpoint(model_dir) as tensors:
-        for path, stored in groupby(_named(tensors, config).items(), lambda item: item[1].path):
+        named = _named(tensors, config, model)
+        for path, stored in groupby(named.items(), lambda item: item[1].path):
             for name, tensor in stored:
                 if name in unfilled:
                     _fill(tensor, unfilled.pop(name), scheme)
+                    report(Stage.WEIGHTS, 1 - len(unfilled) / whole)
                 elif not _is_redundant(name, model):
                     unexpected.append(name)
             log.info("loaded %s", path.name)
+    if isinstance(model, EncoderDecoder):
+        for name in model.optional & unfilled.keys():
+            for fill in unfilled.pop(name):
+                assert isinstance(fill.memory, Tensor), "only weights of layers become integers"
+                fill.memory.zero_()
     if unfilled or unexpected:
         raise mismatch(model_dir, unfilled, unexpected)
 
 
-def _named(tensors: dict[str, Stored], config: ModelConfig) -> dict[str, Stored]:
+def _is_fp8(config: ModelConfig) -> bool:
+    return isinstance(read_quantization(config), Fp8)
+
+
+def _log_decoded(quantization: Quantization, model: nn.Module) -> None:
+    kinds = (ColumnParallelLinear, RowParallelLinear, MixtureOfExperts)
+    layers = [module for module in model.modules() if isinstance(module, kinds)]
+    kept = sum(_stays_fp8(layer) for layer in layers)
+    if kept:
+        name = quantization.name
+        log.info("%d of %d linear layers and mixtures stay in %s", kept, len(layers), name)
+    if kept < len(layers):
+        log.warning(
+            "the weights%s are %s and are decoded while they load: the model takes the memory and"
+            " computes with the speed of an unquantized one",
+            " of the others" if kept else "",
+            quantization.name,
+        )
+
+
+def _stays_fp8(layer: ColumnParallelLinear | RowParallelLinear | MixtureOfExperts) -> bool:
+    if isinstance(layer, MixtureOfExperts):
+        return layer.gate_up_scales is not None
+    return isinstance(layer.weight, Fp8Weight)
+
+
+def _named(
+    tensors: dict[str, Stored], config: ModelConfig, model: "OwnModel | TextEncoder"
+) -> dict[str, Stored]:
     """By our families' names, and as if they had never been quantized by `quantization_config`."""
     if (quantization := read_quantization(config)) is not None:
         tensors = quantization.decoded(tensors)
+    if isinstance(model, TextEncoder):
+        return _of_text_encoder(tensors, model)
     return as_with_head(text_tensors(tensors))
+
+
+def _of_text_encoder(tensors: dict[str, Stored], model: TextEncoder) -> dict[str, Stored]:
+    """By our families' names. Old checkpoints have other names for the weights of norms."""
+    return {
+        name.removeprefix(model.base)
+        .replace("LayerNorm.gamma", "LayerNorm.weight")
+        .replace("LayerNorm.beta", "LayerNorm.bias"): tensor
+        for name, tensor in tensors.items()
+    }
 
 
 def allocate(model: nn.Module, device: torch.device) -> None:
@@ -196,6 +299,12 @@ def _fill(tensor: Stored, fills: list[Fill], scheme: Scheme | None) -> None:
         if isinstance(memory, Tensor):
             memory.copy_(tensor.read(part, memory.device))
             continue
+        if isinstance(memory, Fp8Matrix):
+            assert isinstance(tensor, ScaledTensor), "only such weights are kept"
+            kept = tensor.kept(part, memory.values.device)
+            memory.values.copy_(kept.values)
+            memory.scales.copy_(kept.scales)
+            continue
         assert scheme is not None, "only a scheme exchanges weights"
         rows, columns = part
         for first in range(rows.start, rows.stop, _ROWS):
@@ -204,7 +313,12 @@ def _fill(tensor: Stored, fills: list[Fill], scheme: Scheme | None) -> None:
             memory.put(first - rows.start, integers)
 
 
-def _is_redundant(name: str, model: CausalLM) -> bool:
-    """Tensors that some checkpoints carry although they follow from others."""
+def _is_redundant(name: str, model: OwnModel | TextEncoder) -> bool:
+    """Tensors that some checkpoints carry although they follow from others, or nothing needs
+    them."""
+    if isinstance(model, TextEncoder):
+        return name.startswith(model.unused)
+    if isinstance(model, EncoderDecoder):
+        return name in model.redundant
     tied_head = name == "lm_head.weight" and model.lm_head is None
     return tied_head or name.endswith(".rotary_emb.inv_freq")

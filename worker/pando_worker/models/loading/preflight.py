@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from pando_worker.host_memory import CPU_BYTES, machine_bytes
-from pando_worker.models.errors import BrokenCheckpoint, DoesNotFit
+from pando_worker.models.errors import BrokenCheckpoint, DoesNotFit, unreadable
 from pando_worker.models.loading.gguf.directory import SUFFIX
 from pando_worker.models.safetensors_files import (
     SafetensorsHeader,
@@ -53,7 +53,7 @@ def _check_tokenizer(model_dir: Path) -> None:
         if path.is_file():
             msgspec.json.decode(path.read_bytes(), type=dict[str, msgspec.Raw])
     except (OSError, msgspec.DecodeError) as error:
-        raise BrokenCheckpoint(f"cannot read {path}: {error}; download it again") from error
+        raise BrokenCheckpoint(f"{unreadable(path, error)}; download it again") from error
 
 
 def _check_template(model_dir: Path) -> None:
@@ -78,11 +78,16 @@ def _safetensors(model_dir: Path) -> Iterator[SafetensorsHeader]:
     if not index.is_file():
         if single.is_file():
             yield read_safetensors_header(single)
+        elif not any(model_dir.glob(f"*{SUFFIX}")):
+            raise BrokenCheckpoint(
+                f"{model_dir} has no weights: neither model.safetensors, nor"
+                " model.safetensors.index.json, nor a GGUF file"
+            )
         return
     try:
         weight_map = msgspec.json.decode(index.read_bytes(), type=SafetensorsIndex).weight_map
     except (OSError, msgspec.DecodeError) as error:
-        raise BrokenCheckpoint(f"cannot read {index}: {error}") from error
+        raise unreadable(index, error) from error
     names = sorted(set(weight_map.values()))
     if missing := [name for name in names if not (model_dir / name).is_file()]:
         shown = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if missing[3:] else "")

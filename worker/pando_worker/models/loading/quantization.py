@@ -2,7 +2,8 @@
 
 Decoded means: to numbers of the model's dtype, while it loads. The model is then computed with and
 held in memory as if it had never been quantized; what remains of the quantization is its rounding
-of the weights. Scales of activations and of keys and values are not used.
+of the weights. Where a device multiplies with fp8, linear layers keep it (keep_fp8.py). Scales of
+activations and of keys and values are not used.
 
 Read are
 
@@ -25,8 +26,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from pando_fleet.misread import misread
 from pando_worker.models.config import ModelConfig
 from pando_worker.models.errors import BrokenCheckpoint, UnsupportedModel
+from pando_worker.models.fp8 import BLOCK, Fp8Matrix, Scaling
 from pando_worker.models.loading.checkpoint_tensor import Stored
 from pando_worker.models.rope import Count
 
@@ -65,7 +68,9 @@ def read_quantization(config: ModelConfig) -> Quantization | None:
     try:
         fields = msgspec.convert(raw, _Fields)
     except msgspec.ValidationError as error:
-        raise BrokenCheckpoint(f"{config.path}: quantization_config: {error}") from error
+        raise BrokenCheckpoint(
+            f"{config.path}: quantization_config: {misread(error).about('it')}"
+        ) from error
     match fields.quant_method:
         case "fp8" | "fbgemm_fp8":
             return Fp8(fields.weight_block_size)
@@ -97,7 +102,7 @@ class Fp8:
                 if scale is None:
                     raise BrokenCheckpoint(f"{tensor.path}: {name} is in fp8 and has no scale")
                 block = self._block(name, tensor, scale)
-                result[name] = _ScaledTensor(tensor, scale, block)
+                result[name] = ScaledTensor(tensor, scale, block)
         return result
 
     def _block(self, name: str, tensor: Stored, scale: Stored) -> tuple[int, int]:
@@ -141,7 +146,7 @@ class Mxfp4:
 
 
 @dataclass(frozen=True, slots=True)
-class _ScaledTensor:
+class ScaledTensor:
     """A `Stored` weight, [rows, columns]: each block of it times its scale."""
 
     weight: Stored
@@ -157,14 +162,35 @@ class _ScaledTensor:
     def shape(self) -> tuple[int, ...]:
         return self.weight.shape
 
+    @property
+    def scaling(self) -> Scaling | None:
+        """The scales of `kept`; None if it is not for these."""
+        if self.block == (BLOCK, BLOCK):
+            return "blocks"
+        rows, columns = self.shape
+        return "rows" if self.block in ((1, columns), (rows, columns)) else None
+
+    def kept(self, part: tuple[slice, ...], device: torch.device) -> Fp8Matrix:
+        """A part as it is; of blocks, whole ones."""
+        values, grid = self.weight.read(part, device), self._grid(device)
+        rows, columns = part
+        if self.scaling == "rows":
+            return Fp8Matrix(values, grid[:, 0].expand(self.shape[0])[rows])
+        blocks = [slice(each.start // BLOCK, each.stop // BLOCK) for each in (rows, columns)]
+        return Fp8Matrix(values, grid[blocks[0], blocks[1]])
+
     def read(self, part: tuple[slice, ...], device: torch.device) -> Tensor:
-        scale = self.scale.read((), device).float()
-        grid = scale.view(-(-self.shape[0] // self.block[0]), -1)
         rows, columns = (
             torch.arange(one.start, one.stop, device=device) // size
             for one, size in zip(part, self.block, strict=True)
         )
-        return self.weight.read(part, device).float().mul_(grid[:, columns][rows])
+        values = self.weight.read(part, device).float()
+        return values.mul_(self._grid(device)[:, columns][rows])
+
+    def _grid(self, device: torch.device) -> Tensor:
+        """The scales, float32, a row for each row of blocks."""
+        scale = self.scale.read((), device).float()
+        return scale.view(-(-self.shape[0] // self.block[0]), -1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,10 @@ def admitted(path: Path, architecture: str) -> tuple[Any, Any]:
         config = AutoConfig.from_pretrained(path.parent, local_files_only=True)
     except KeyError as error:
         raise UnsupportedModel(f"transformers does not know {architecture}: {error}") from error
+    except ValueError as error:
+        if "Transformers does not recognize this architecture" not in str(error):
+            raise BrokenCheckpoint(f"transformers cannot read {path}: {error}") from error
+        raise UnsupportedModel("it does not know this architecture; a newer one may") from error
     except Exception as error:  # configs raise all kinds of errors for bad fields
         raise BrokenCheckpoint(f"transformers cannot read {path}: {error}") from error
     model_type = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)

@@ -24,7 +24,7 @@ from pando_worker.models.errors import BrokenCheckpoint, UnsupportedModel, misma
 from pando_worker.models.transformers_backend.admission import admitted
 from pando_worker.models.transformers_backend.head import Head
 from pando_worker.models.transformers_backend.interface import SERVING, AttentionStep, Site
-from pando_worker.models.transformers_backend.probe import PROBING, Found, Probe
+from pando_worker.models.transformers_backend.probe import PROBING, Found, TrialRun
 from pando_worker.models.transformers_backend.proof import PROOF_SLOTS, prove
 from pando_worker.models.transformers_backend.rotary import pin_frequencies
 
@@ -95,7 +95,7 @@ class TransformersCausalLM(nn.Module):
     def _probed(self) -> tuple[Any, list[Found]]:
         config = self._library_config
         lengths = [value for value in config.to_dict().values() if isinstance(value, int)]
-        probe = Probe(self._dtype, self._context_length, lengths)
+        probe = TrialRun(self._dtype, self._context_length, lengths)
         try:
             with torch.device("meta"):
                 model = self._model_type._from_config(

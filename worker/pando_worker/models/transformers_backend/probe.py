@@ -42,7 +42,7 @@ class _Call:
     arguments: dict[str, Any]
 
 
-class Probe:
+class TrialRun:
     """Replaces attention and masks in models created for `PROBING`, one model at a time.
 
     Args:

@@ -7,7 +7,7 @@ Read in this order:
     hrrn.py             the highest response ratio first
     response_ratios.py  the order of hrrn.py
     dfs_weight.py       the branch of the prefix tree with the most requests first
-    priority.py         the highest priority first
+    priority.py         the smallest priority first
     random_order.py     an order that is the same in every run
 
 To add one, copy fcfs.py and list it here.

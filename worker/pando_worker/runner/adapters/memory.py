@@ -9,6 +9,7 @@ from torch import nn
 from pando_worker.adapters.info import RANK_PAGE
 from pando_worker.models.errors import UnsupportedModel
 from pando_worker.models.layers.causal_lm import CausalLM
+from pando_worker.models.loading.loader import OwnModel
 from pando_worker.models.loading.quantize import is_quantized
 from pando_worker.models.lora import LoraMemory, lora_bytes
 from pando_worker.runner.adapters.sites import attach, layout_of
@@ -21,7 +22,7 @@ log = logging.getLogger("pando.worker.runner")
 
 
 def adapter_bytes(
-    settings: WorkerSettings, model: "CausalLM | TransformersCausalLM", dtype: torch.dtype
+    settings: WorkerSettings, model: "OwnModel | TransformersCausalLM", dtype: torch.dtype
 ) -> int:
     """Of this rank's device memory for adapters, 0 without any. The model may be without memory
     yet.
@@ -41,13 +42,14 @@ def adapter_bytes(
 
 def make_memory(
     settings: WorkerSettings,
-    model: "CausalLM | TransformersCausalLM",
+    model: "OwnModel | TransformersCausalLM",
     dtype: torch.dtype,
     device: torch.device,
 ) -> LoraMemory | None:
     """Allocates the memory and lets the model's layers use it; None without adapters."""
     if not settings.adapter_slots:
         return None
+    assert isinstance(model, CausalLM)
     memory = LoraMemory(
         layout_of(model),
         slots=settings.adapter_slots,

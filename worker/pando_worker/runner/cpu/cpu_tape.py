@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from pando_worker.attention.backend import AttentionBackend, page_numbers
 from pando_worker.batch import ForwardBatch
-from pando_worker.cpu.attention import CpuAttention
+from pando_worker.cpu.attention import CpuAttention, PlannedSources
 from pando_worker.cpu.kernels import Call
 from pando_worker.models.lora import LoraMemory, LoraTokens
 from pando_worker.runner.sampling.future_tokens import FutureTokens
@@ -54,6 +54,7 @@ class Tape:
     numbers: dict[bool, tuple[Tensor, Tensor]]
     logits: Tensor  # float32 [rows, vocab_size], the output
     lora: LoraTokens | None = None  # of a step with adapters; n is the number of rows
+    sources: PlannedSources | None = None  # of an encoder-decoder
     calls: list[Call] = field(default_factory=list)
     kept: list[Tensor] = field(default_factory=list)  # tensors whose memory the calls use
     nbytes: int = 0  # of memory that only this tape uses
@@ -66,6 +67,10 @@ class Tape:
             table, slots = page_numbers(batch, kind)
             pages[:, : table.shape[1]].copy_(torch.from_numpy(table))
             out_slots.copy_(torch.from_numpy(slots))
+        if self.sources is not None and batch.sources is not None:
+            table = batch.sources.page_table
+            self.sources.pages[:, : table.shape[1]].copy_(torch.from_numpy(table))
+            self.sources.lengths.copy_(torch.from_numpy(batch.sources.lengths))
         if self.lora is not None and lora is not None:
             self.lora.tokens[: len(lora.tokens)].copy_(lora.tokens)
             self.lora.slots[: len(lora.slots)].copy_(lora.slots)
@@ -84,6 +89,7 @@ class DecodeTapes:
         model: maps input ids, positions and a planned backend to logits
         most_pages: largest number of pages of one request
         lora: of the model, if it has adapters
+        source_pages: largest number of pages of a source; 0 without
     """
 
     def __init__(
@@ -93,12 +99,14 @@ class DecodeTapes:
         futures: FutureTokens,
         most_pages: int,
         lora: LoraMemory | None = None,
+        source_pages: int = 0,
     ) -> None:
         self._model = model
         self._attention = attention
         self._futures = futures
         self._most_pages = most_pages
         self._lora = lora
+        self._source_pages = source_pages
         self._tapes: dict[_KindOfStep, Tape] = {}
         self._seen: set[_KindOfStep] = set()
         self._refused: set[_KindOfStep] = set()
@@ -156,11 +164,12 @@ class DecodeTapes:
             numbers={kind: self._new_numbers(rows) for kind in self._attention.kinds},
             logits=ids,  # replaced below
             lora=_new_tokens(rows) if kind.with_adapters else None,
+            sources=self._new_sources(rows),
         )
         tape.load(batch, ids, step)
         extends = torch.ones(rows, dtype=torch.int32)
         tape.kept.append(extends)
-        self._attention.plan_on(tape.numbers, tape.lengths, extends, batch.page_size)
+        self._attention.plan_on(tape.numbers, tape.lengths, extends, batch.page_size, tape.sources)
         self._attention.kernels.record(tape.calls, self._attention.threads)
         if self._lora is not None:
             self._lora.step = tape.lora
@@ -176,6 +185,16 @@ class DecodeTapes:
     def _new_numbers(self, rows: int) -> tuple[Tensor, Tensor]:
         pages = torch.zeros(rows, self._most_pages, dtype=torch.int32)
         return pages, torch.empty(rows, dtype=torch.int64)
+
+    def _new_sources(self, rows: int) -> PlannedSources | None:
+        if not self._source_pages:
+            return None
+        return PlannedSources(
+            pages=torch.zeros(rows, self._source_pages, dtype=torch.int32),
+            lengths=torch.zeros(rows, dtype=torch.int32),
+            seen=None,
+            slots=torch.zeros(0, dtype=torch.int64),
+        )
 
     def _proven(self, tape: Tape, batch: ForwardBatch, ids: Tensor) -> bool:
         """Whether the tape gives the model's output for other tokens. This overwrites the step's

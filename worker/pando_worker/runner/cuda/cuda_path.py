@@ -1,21 +1,29 @@
 """Chooses a GPU's attention and operations: flashinfer's kernels if possible, else torch's."""
 
 import logging
+from importlib import import_module
 
 import torch
 
-from pando_worker.attention.backend import AttentionBackend
+from pando_worker.attention.backend import AttentionBackend, HeadTurner
+from pando_worker.attention.device_pages import PageLister, TableSize, list_pages
 from pando_worker.attention.flashinfer_backend import FlashinferAttention
 from pando_worker.attention.flashinfer_calls import FlashinferUnavailable
-from pando_worker.attention.flashinfer_graphs import FlashinferGraphs
+from pando_worker.attention.kernel_choice import read_table
+from pando_worker.attention.kv_pool import KVStorer
 from pando_worker.cuda.nucleus import RadixNucleus
-from pando_worker.cuda.ops import CudaOps, ExpertLinear, choose_add_lora, choose_expert_linear
+from pando_worker.cuda.ops import (
+    CudaOps,
+    ExpertLinear,
+    choose_add_lora,
+    choose_expert_linear,
+    choose_fused_experts,
+)
+from pando_worker.cuda.toolchain import missing_for_flashinfer, missing_for_triton
 from pando_worker.models.errors import UnsupportedModel
-from pando_worker.models.layers.causal_lm import CausalLM
 from pando_worker.models.layers.experts import MixtureOfExperts
-from pando_worker.runner.cuda.cuda_graph import CudaCapture, CudaGraphRunner, graph_sizes
+from pando_worker.models.mixture import FusedExperts
 from pando_worker.runner.loading import LoadedModel
-from pando_worker.runner.sampling.future_tokens import FutureTokens
 from pando_worker.runner.sampling.sampler import BY_TORCH, Searches
 from pando_worker.settings import WorkerSettings
 
@@ -35,19 +43,27 @@ def choose_attention(
     """
     if settings.attention_backend == "torch":
         return plain
-    longest = max(settings.chunked_prefill_size, loaded.whole_image_tokens)
-    most_tokens = longest + settings.max_running_requests
+    pages = -(-loaded.context_length // settings.page_size)
+    table = TableSize(settings.max_running_requests, pages)
     try:
+        _check_toolchain(loaded)
         attention = FlashinferAttention(
             loaded.kv_pool,
             settings.page_size,
             loaded.dtype,
-            most_tokens,
+            most_tokens(settings, loaded),
+            table=table,
+            kernels=read_table(loaded.device),
+            lister=_page_lister(),
+            storer=_kv_storer(),
+            turner=_head_turner(),
             fixed_rows=min(settings.cuda_graph_max_batch, settings.max_running_requests),
             images_are_whole=loaded.whole_image_tokens > 0,
         )
         adding = None if loaded.lora is None else choose_add_lora()
-        loaded.ops.use(CudaOps(_expert_linear(loaded), add_lora=adding))
+        loaded.ops.use(
+            CudaOps(_expert_linear(loaded), add_lora=adding, fused_experts=_fused_experts(loaded))
+        )
     except FlashinferUnavailable as reason:
         if settings.attention_backend == "flashinfer":
             raise UnsupportedModel(f"attention_backend is 'flashinfer', but {reason}") from reason
@@ -58,55 +74,70 @@ def choose_attention(
 
 
 def choose_searches(attention: AttentionBackend) -> Searches:
-    """The sampler's searches: with flashinfer's attention also its search for top-p."""
+    """The sampler's searches: with flashinfer's attention one kernel of our own for everything, or
+    without a compiler for it flashinfer's search for top-p."""
     if not isinstance(attention, FlashinferAttention):
         return BY_TORCH
-    return Searches(nucleus=RadixNucleus())
+    if missing_for_triton():
+        return Searches(nucleus=RadixNucleus())
+    return Searches(draw=import_module("pando_worker.cuda.sampling").draw_tokens)
 
 
-def capture_graphs(
-    settings: WorkerSettings,
-    loaded: LoadedModel,
-    attention: AttentionBackend,
-    futures: FutureTokens,
-) -> CudaGraphRunner | None:
-    """CUDA graphs of decode steps; None if they are disabled or the model does not allow them."""
-    sizes = graph_sizes(min(settings.cuda_graph_max_batch, settings.max_running_requests))
-    if not sizes:
-        return None
-    if not isinstance(attention, FlashinferAttention):
-        log.info("no CUDA graphs: torch's attention runs different kernels for each batch")
-        return None
-    if reason := _not_capturable(loaded):
-        log.warning("no CUDA graphs: %s", reason)
-        return None
-    return CudaGraphRunner(
-        loaded.model,
-        FlashinferGraphs(attention, sizes[-1], loaded.context_length),
-        futures,
-        loaded.device,
-        sizes=sizes,
-        page_size=settings.page_size,
-        padding_page=loaded.capacity_tokens // settings.page_size,
-        window_padding_page=_window_padding_page(loaded, settings.page_size),
-        capture=CudaCapture(),
-        lora=loaded.lora,
-    )
+def most_tokens(settings: WorkerSettings, loaded: LoadedModel) -> int:
+    """The largest number of tokens in a step."""
+    longest = max(settings.chunked_prefill_size, loaded.whole_image_tokens)
+    return longest + settings.max_running_requests
 
 
-def _window_padding_page(loaded: LoadedModel, page_size: int) -> int | None:
-    pool = loaded.kv_pool
-    return pool.window_slots // page_size if pool.windowed else None
+def _check_toolchain(loaded: LoadedModel) -> None:
+    """
+    Raises:
+        FlashinferUnavailable: something is missing that compiles the kernels.
+    """
+    if reason := missing_for_flashinfer():
+        raise FlashinferUnavailable(reason)
+    uses_triton = _has_experts(loaded) or loaded.lora is not None
+    if uses_triton and (reason := missing_for_triton()):
+        raise FlashinferUnavailable(f"the kernels beside it cannot be compiled: {reason}")
 
 
 def _expert_linear(loaded: LoadedModel) -> ExpertLinear | None:
     """For a model with experts."""
-    if not any(isinstance(module, MixtureOfExperts) for module in loaded.model.modules()):
+    if not _has_experts(loaded):
         return None
-    return choose_expert_linear(torch.cuda.get_device_capability(loaded.device), loaded.dtype)
+    return choose_expert_linear(_capability(loaded), loaded.dtype)
 
 
-def _not_capturable(loaded: LoadedModel) -> str | None:
-    if not isinstance(loaded.model, CausalLM):
-        return "a model that runs through transformers may wait for the device in its layers"
-    return None
+def _fused_experts(loaded: LoadedModel) -> FusedExperts | None:
+    if not _has_experts(loaded):
+        return None
+    return choose_fused_experts(_capability(loaded), loaded.dtype)
+
+
+def _page_lister() -> PageLister:
+    if missing_for_triton():
+        return list_pages
+    lister: PageLister = import_module("pando_worker.cuda.page_lists").list_pages
+    return lister
+
+
+def _head_turner() -> HeadTurner | None:
+    if missing_for_triton():
+        return None
+    turner: HeadTurner = import_module("pando_worker.cuda.turn_heads").turn_heads
+    return turner
+
+
+def _kv_storer() -> KVStorer | None:
+    if missing_for_triton():
+        return None
+    storer: KVStorer = import_module("pando_worker.cuda.kv_store").store_kv
+    return storer
+
+
+def _has_experts(loaded: LoadedModel) -> bool:
+    return any(isinstance(module, MixtureOfExperts) for module in loaded.model.modules())
+
+
+def _capability(loaded: LoadedModel) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(loaded.device)

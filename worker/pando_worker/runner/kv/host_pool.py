@@ -36,13 +36,11 @@ class HostKVPool:
         num_window_pages: int = 0,
         *,
         staging_bytes: int = STAGING_BYTES,
-        on_gpu: bool | None = None,
     ) -> None:
         """
         Args:
             staging_bytes: device memory for each direction, raised to a page of each kind in each
                 buffer if that is larger
-            on_gpu: by default whether the pool is; tests with a double of CUDA say it is
 
         Raises:
             DoesNotFit: the system does not let this process pin so much memory.
@@ -51,9 +49,7 @@ class HostKVPool:
         self.rate = Rate()
         slot_bytes = pool.slot_bytes(released=False) + pool.slot_bytes(released=True)
         staged = max(1, staging_bytes // (slot_bytes * page_size))
-
-        if on_gpu is None:
-            on_gpu = pool.k[0].is_cuda
+        on_gpu = pool.k[0].is_cuda
 
         def pages(count: int, *, released: bool) -> HostPages:
             parts = pool.parts(released=released)

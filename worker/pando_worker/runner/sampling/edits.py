@@ -1,15 +1,17 @@
 """Edits logits before a token is drawn: biases, penalties, masks.
 
-The order is vLLM's: bias, then repetition, frequency and presence, then the mask. Biases and
+The order is vLLM's: bias, then repetition, frequency and presence, then the mask; and then the
+rule by which Whisper's time stamps follow. Biases and
 penalties touch only the listed tokens, not the whole vocabulary. The mask, one bit per token, is
 expanded with a table of bytes.
 """
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pando_worker.batch import Int32, LogitBias, Penalties
+from pando_worker.batch import Int32, LogitBias, Penalties, SpeechRows
 from pando_worker.runner.sampling.histories import History
 from pando_worker.tensors.transfer import to_device
 
@@ -54,6 +56,24 @@ def penalize(logits: Tensor, penalties: Penalties, history: History) -> None:
             frequency = to_device(penalties.frequency[part], device)[:, None]
             block.scatter_add_(1, output, -frequency.expand(output.shape))
         logits.index_copy_(0, samples, block[:, :vocab_size])
+
+
+def prefer_timestamps(logits: Tensor, speech: SpeechRows) -> None:
+    """Forbid text, in place, where all time stamps together are likelier than the likeliest text.
+
+    Args:
+        logits: float32 [rows, vocab_size], with -inf for what may not follow
+    """
+    device = logits.device
+    for first in np.unique(speech.first_timestamps).tolist():
+        if first >= logits.shape[1]:
+            continue
+        samples = to_device(speech.samples[speech.first_timestamps == first], device)
+        rows = logits.index_select(0, samples)
+        text, stamps = rows[:, :first], rows[:, first:]
+        follows = stamps.logsumexp(dim=-1) > text.amax(dim=-1)
+        text.masked_fill_(follows[:, None], -torch.inf)
+        logits.index_copy_(0, samples, rows)
 
 
 def apply_mask(logits: Tensor, mask: Int32) -> None:

@@ -4,10 +4,12 @@ temperature and masks. Computed only if a request asks for them."""
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from pando_worker.batch import Logprobs, PromptScores
+from pando_worker.batch import Logprobs, ProbedTokens, PromptScores
 from pando_worker.tensors.transfer import HostCopy, to_device
 
 # Prompt logits in memory at a time: for 32k tokens and a vocabulary of 128k, all take 16 GiB. The
@@ -55,23 +57,37 @@ def token_logprobs(logits: Tensor, tokens: Tensor, top: int) -> DeviceLogprobs:
 
 @torch.inference_mode()
 def prompt_logprobs(
-    head: Callable[[Tensor], Tensor], hidden: Tensor, scores: PromptScores, vocab_size: int
+    head: Callable[[NDArray[np.int64]], Tensor],
+    scores: PromptScores,
+    vocab_size: int,
+    device: torch.device,
 ) -> DeviceLogprobs:
     """Log-probabilities of prompt tokens, computed in blocks to bound the memory of logits.
 
     Args:
-        head: maps hidden states [n, hidden_size] to logits, float32 [n, vocab_size]
-        hidden: [num_tokens, hidden_size]
+        head: logits after some tokens of the step, float32 [n, vocab_size]
     """
-    device = hidden.device
     size = max(1, SCORE_BYTES // (4 * vocab_size))
-    after, targets = to_device(scores.after, device), to_device(scores.targets, device)
+    targets = to_device(scores.targets, device)
     parts = []
-    for start in range(0, len(after), size):
+    for start in range(0, len(scores.after), size):
         block = slice(start, start + size)
-        logits = head(hidden[after[block]])
+        logits = head(scores.after[block])
         parts.append(token_logprobs(logits, targets[block], scores.top_logprobs))
     return _joined(parts)
+
+
+@torch.inference_mode()
+def probed_logprobs(
+    head: Callable[[NDArray[np.int64]], Tensor], probed: ProbedTokens, device: torch.device
+) -> Tensor:
+    """Log-probabilities of tokens as what follows some, float32 [num_probed].
+
+    Args:
+        head: as of `prompt_logprobs`
+    """
+    logprobs = head(probed.after).log_softmax(dim=-1)
+    return logprobs[to_device(probed.which, device), to_device(probed.targets, device)]
 
 
 def _joined(parts: Sequence[DeviceLogprobs]) -> DeviceLogprobs:

@@ -33,12 +33,22 @@ weight, float32 [rows], in the smallest set of tokens that holds a share, [rows]
 sum."""
 
 
+Draw = Callable[[Tensor, Tensor], Tensor]
+"""A device's own `sample`, of logits [rows, vocab_size] and, float64 [5, rows], of each row's
+temperature, top_k, top_p, min_p and random number."""
+
+
 @dataclass(frozen=True, slots=True)
 class Searches:
-    """A device's own searches; None: torch's."""
+    """A device's own searches; None: torch's.
+
+    Attributes:
+        draw: takes the place of all others
+    """
 
     best: Best | None = None
     nucleus: Nucleus | None = None
+    draw: Draw | None = None
 
 
 BY_TORCH = Searches()
@@ -67,6 +77,8 @@ def sample(logits: Tensor, params: SamplingBatch, searches: Searches = BY_TORCH)
         logits: float32 [rows, vocab_size]; -inf forbids a token
         searches: the device's own searches
     """
+    if searches.draw is not None:
+        return searches.draw(logits, to_device(_limits(params), logits.device))
     size = max(1, SAMPLE_BYTES // (logits.shape[1] * logits.itemsize))
     if len(logits) > size:
         parts = [slice(start, start + size) for start in range(0, len(logits), size)]
@@ -91,6 +103,13 @@ def _rows_of(params: SamplingBatch, rows: slice) -> SamplingBatch:
         seed=params.seed[rows],
         step=params.step[rows],
     )
+
+
+def _limits(params: SamplingBatch) -> NDArray[np.float64]:
+    """As `Draw` takes them."""
+    numbers = uniforms(params.seed, params.step)
+    parts = params.temperature, params.top_k, params.top_p, params.min_p, numbers
+    return np.stack([part.astype(np.float64) for part in parts])
 
 
 def _best(logits: Tensor) -> tuple[Tensor, Tensor]:

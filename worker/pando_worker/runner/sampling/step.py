@@ -1,16 +1,18 @@
 """`TorchStep`: turns a step's logits into its result."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from pando_worker.batch import ForwardBatch, Int32, StepResult
 from pando_worker.models.parallel import ParallelGroup
-from pando_worker.runner.sampling.edits import add_bias, apply_mask, penalize
+from pando_worker.runner.sampling.edits import add_bias, apply_mask, penalize, prefer_timestamps
 from pando_worker.runner.sampling.future_tokens import FutureTokens
 from pando_worker.runner.sampling.histories import Histories
 from pando_worker.runner.sampling.logprobs import ArrivingLogprobs, DeviceLogprobs, token_logprobs
 from pando_worker.runner.sampling.sampler import BY_TORCH, Searches, sample
-from pando_worker.tensors.transfer import HostCopy
+from pando_worker.tensors.transfer import HostCopy, to_device
 
 
 class TorchStep:
@@ -21,7 +23,9 @@ class TorchStep:
         batch: ForwardBatch,
         logits: Tensor,
         scores: DeviceLogprobs | None,
+        probed: Tensor | None,
         pooled: Tensor | None,
+        aligned: Sequence[Tensor],
         futures: FutureTokens,
         histories: Histories,
         group: ParallelGroup,
@@ -32,7 +36,9 @@ class TorchStep:
         Args:
             logits: float32 [num_samples, vocab_size], which the step may change
             scores: of the batch's `PromptScores`
+            probed: float32 [num_probed], of the batch's `ProbedTokens`
             pooled: float32 [num_pooled, hidden_size], of the batch's `PooledRows`
+            aligned: of the batch's `AlignedRows`
             futures: stores the tokens for later steps
             histories: earlier tokens of rows with penalties
             group: its first rank samples for all ranks
@@ -47,6 +53,8 @@ class TorchStep:
         self._searches = searches
         self._failed_images = failed_images
         self._scores = None if scores is None else ArrivingLogprobs(scores)
+        self._probed = None if probed is None else HostCopy(probed)
+        self._aligned = [HostCopy(weights) for weights in aligned]
         self._pooled = None if pooled is None else HostCopy(pooled)
         self._logprobs: ArrivingLogprobs | None = None
         self._tokens: HostCopy | None = None
@@ -70,6 +78,11 @@ class TorchStep:
             penalize(logits, sampling.penalties, history)
         if mask is not None:
             apply_mask(logits, mask)
+        if sampling.speech is not None:
+            prefer_timestamps(logits, sampling.speech)
+            if raw is not logits:
+                ruled = to_device(sampling.speech.samples, logits.device)
+                raw.index_copy_(0, ruled, logits.index_select(0, ruled))
         tokens = self._group.broadcast(sample(logits, sampling, self._searches))
         self._futures.put(rows, tokens)
         self._tokens = HostCopy(tokens)
@@ -83,6 +96,9 @@ class TorchStep:
             result.logprobs = self._logprobs.wait()
         if self._scores is not None:
             result.scores = self._scores.wait()
+        if self._probed is not None:
+            result.probed = self._probed.wait()
+        result.aligned = [weights.wait() for weights in self._aligned]
         if self._pooled is not None:
             result.pooled = self._pooled.wait()
         return result

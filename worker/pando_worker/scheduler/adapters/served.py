@@ -121,8 +121,9 @@ class ServedAdapters:
         self._lacking_pins.pop(identity, None)
 
     def _unpinned_pages(self, but: bytes) -> Iterable[int]:
+        """Of those unloaded as well, since requests may still wait for them."""
         for identity, adapter in self._adapters.items():
-            if adapter.loads and identity != but and not self.slots.is_pinned(identity):
+            if identity != but and not self.slots.is_pinned(identity):
                 yield adapter.info.pages
 
     # Requests

@@ -7,21 +7,26 @@ from typing import Any, Protocol
 import numpy as np
 
 from pando_worker.batch import (
+    NO_TIMESTAMPS,
     AdapterRows,
+    AlignedRows,
     ForwardBatch,
     Int64,
     LogitBias,
     Penalties,
     PooledRows,
+    ProbedTokens,
     PromptScores,
     SamplingBatch,
+    SpeechRows,
 )
 from pando_worker.memory.req_pool import ReqToTokenPool
 from pando_worker.memory.window_pages import WindowPages
-from pando_worker.messages import Pooling
+from pando_worker.scheduler.batches.changed_pages import ChangedPages
 from pando_worker.scheduler.batches.context_cost import attended
 from pando_worker.scheduler.batches.decodes import Decodes, is_penalised
 from pando_worker.scheduler.batches.page_table import PageTables
+from pando_worker.scheduler.batches.pooling import Pooled, pooled_rows, pooled_tokens
 from pando_worker.scheduler.batches.positions import positions_of
 from pando_worker.scheduler.req import Req
 
@@ -36,6 +41,7 @@ class Row:
     is_last: bool  # this step runs all of its remaining tokens
     # Prompt positions whose log-probabilities it yields, each from the logits of the one before.
     scored: range
+    probes: bool = False  # it runs the token behind which its request probes others
 
     @property
     def end(self) -> int:
@@ -49,14 +55,20 @@ class Row:
     @property
     def samples(self) -> bool:
         """Whether it yields its request's next token."""
-        return self.is_last and self.req.pooling is None
+        return self.is_last and not self.req.makes_no_token
 
     @property
-    def pools(self) -> bool:
-        """Whether it yields a part of an embedding."""
-        return self.req.pooling is Pooling.MEAN or (
-            self.req.pooling is Pooling.LAST and self.is_last
-        )
+    def aligned(self) -> range:
+        """Its tokens that are aligned with its request's source, in the prompt."""
+        wanted = self.req.alignment
+        return range(0) if wanted is None else range(max(self.start, wanted.first), self.end)
+
+    @property
+    def pooled(self) -> range:
+        """Its tokens whose states are pooled, in the prompt."""
+        if self.req.pooling is None:
+            return range(0)
+        return pooled_tokens(self.req.pooling, self.start, self.end, is_last=self.is_last)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +100,26 @@ def next_row(req: Req, count: int) -> Row:
         count,
         is_last=count == req.extend_len,
         scored=range(max(start + 1, req.first_score), min(start + count + 1, req.prompt_len)),
+        probes=req.probe is not None
+        and req.num_output == 0
+        and start <= req.probe.position < start + count,
     )
 
 
 class Batches:
     """Makes batches of arrays."""
 
-    def __init__(self, pool: ReqToTokenPool, windows: WindowPages | None) -> None:
+    def __init__(
+        self, pool: ReqToTokenPool, windows: WindowPages | None, changes: ChangedPages | None = None
+    ) -> None:
+        """
+        Args:
+            changes: for a runner that keeps page tables of its own
+        """
         self._pool = pool
         self._windows = windows
         self._tables = PageTables(pool, windows)
+        self._changes = changes
 
     def build(self, step: StepRows) -> ForwardBatch:
         page_size, rows, windows = self._pool.page_size, step.rows, self._windows
@@ -109,7 +131,8 @@ class Batches:
             seq_lens = np.concatenate((step.decodes.num_tokens, seq_lens))
             req_rows = np.concatenate((step.decodes.row, req_rows))
         firsts = _window_firsts(step) if windows else None
-        table, window_table = self._tables.update(req_rows, -(-seq_lens // page_size), firsts)
+        counts = -(-seq_lens // page_size)
+        table, window_table = self._tables.update(req_rows, counts, firsts)
 
         # Token t of the batch belongs to row_of[t]; its place follows the row's cached tokens.
         ends = np.cumsum(extend_lens)
@@ -141,10 +164,14 @@ class Batches:
             sample_rows=sample_rows,
             sampling=_sampling(step.decodes, [req for _, req in sampling], input_ids),
             scores=_scores(rows, starts),
-            pooled=_pooled(rows, step.num_decodes),
+            probed=_probed(rows, starts),
+            kinds=_kinds(rows, starts, len(input_ids)),
+            pooled=_pooled(rows, starts, step.num_decodes),
+            aligned=_aligned(rows, starts, step.num_decodes),
             adapters=_adapters(step),
             window_table=window_table,
             window_slots=_slots(windows.window_of[pages], places, page_size) if windows else None,
+            page_changes=self._changes.update(req_rows, counts) if self._changes else None,
         )
 
 
@@ -208,6 +235,7 @@ def _sampling(decodes: Decodes | None, reqs: Sequence[Req], input_ids: Int64) ->
         numbered += [(decodes.position(req), req) for req in decodes.edited]
     if numbered:
         batch.bias = _bias(numbered)
+        batch.speech = _speech(numbered)
         batch.top_logprobs = max(
             (req.logprobs.top for _, req in numbered if req.logprobs), default=-1
         )
@@ -245,6 +273,19 @@ def _bias(reqs: Sequence[tuple[int, Req]]) -> LogitBias | None:
         samples=np.array(samples, dtype=np.int64),
         tokens=np.array(tokens, dtype=np.int64),
         values=np.array(values, dtype=np.float32),
+    )
+
+
+def _speech(reqs: Sequence[tuple[int, Req]]) -> SpeechRows | None:
+    ruled = [(index, req.rules) for index, req in reqs if req.rules]
+    if not ruled:
+        return None
+    firsts = [rules.first_timestamp for _, rules in ruled]
+    return SpeechRows(
+        samples=np.array([index for index, _ in ruled], dtype=np.int64),
+        first_timestamps=np.array(
+            [NO_TIMESTAMPS if first is None else first for first in firsts], dtype=np.int64
+        ),
     )
 
 
@@ -312,15 +353,61 @@ def _scores(rows: Sequence[Row], starts: Sequence[int]) -> PromptScores | None:
     )
 
 
-def _pooled(rows: Sequence[Row], first: int) -> PooledRows | None:
+def _probed(rows: Sequence[Row], starts: Sequence[int]) -> ProbedTokens | None:
+    after: list[int] = []
+    targets: list[tuple[int, ...]] = []
+    for row, first in zip(rows, starts, strict=True):
+        if row.probes and (probe := row.req.probe):
+            after.append(probe.position - row.start + first)
+            targets.append(probe.token_ids)
+    if not after:
+        return None
+    return ProbedTokens(
+        after=np.array(after, dtype=np.int64),
+        which=np.repeat(np.arange(len(after)), [len(ids) for ids in targets]),
+        targets=np.concatenate([np.array(ids, dtype=np.int64) for ids in targets]),
+    )
+
+
+def _aligned(rows: Sequence[Row], starts: Sequence[int], first: int) -> AlignedRows | None:
     """
     Args:
         first: the index of rows[0] in the batch
     """
-    pooled = [index for index, row in enumerate(rows) if row.pools]
-    if not pooled:
+    found = [
+        (first + index, start + row.aligned.start - row.start, start + row.extend_len, wanted)
+        for index, (row, start) in enumerate(zip(rows, starts, strict=True))
+        if row.aligned and (wanted := row.req.alignment)
+    ]
+    if not found:
         return None
-    return PooledRows(
-        rows=np.array(pooled, dtype=np.int64) + first,
-        is_mean=np.array([rows[index].req.pooling is Pooling.MEAN for index in pooled]),
+    return AlignedRows(
+        rows=np.array([index for index, *_ in found], dtype=np.int64),
+        first=np.array([begin for _, begin, *_ in found], dtype=np.int64),
+        last=np.array([end for *_, end, _ in found], dtype=np.int64),
+        positions=np.array([wanted.positions for *_, wanted in found], dtype=np.int64),
+    )
+
+
+def _kinds(rows: Sequence[Row], starts: Sequence[int], num_tokens: int) -> Int64 | None:
+    pairs = [(row, at) for row, at in zip(rows, starts, strict=True) if row.req.second]
+    if not pairs:
+        return None
+    kinds = np.zeros(num_tokens, dtype=np.int64)
+    for row, at in pairs:
+        kinds[at + max(0, row.req.second - row.start) : at + row.extend_len] = 1
+    return kinds
+
+
+def _pooled(rows: Sequence[Row], starts: Sequence[int], first: int) -> PooledRows | None:
+    """
+    Args:
+        first: the index of rows[0] in the batch
+    """
+    return pooled_rows(
+        [
+            Pooled(first + index, start - row.start, row.req.pooling, tokens, row.req.prompt_len)
+            for index, (row, start) in enumerate(zip(rows, starts, strict=True))
+            if (tokens := row.pooled) and row.req.pooling
+        ]
     )

@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from pando_worker.batch import Int32
+from pando_worker.grammar.speech import SpeechGrammar
 from pando_worker.scheduler.req import OutputGrammar, Req
 
 
@@ -61,7 +62,13 @@ def build_mask(sampled: Sequence[Req], grammars: OutputGrammarCompiler) -> Int32
         for index, req in enumerate(sampled)
         if req.grammar is not None and req.ending is None and not req.stale
     ]
-    grammars.fill_masks(constrained, mask)
+    by_compiler = []
+    for grammar, index in constrained:
+        if isinstance(grammar, SpeechGrammar):
+            grammar.fill_mask(mask[index])
+        else:
+            by_compiler.append((grammar, index))
+    grammars.fill_masks(by_compiler, mask)
     return mask
 
 

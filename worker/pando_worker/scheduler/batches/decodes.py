@@ -22,7 +22,7 @@ class Decodes:
     """
     Attributes:
         reqs: by position
-        edited: those with a bias on some logits, or that want log-probabilities
+        edited: those with a bias on some logits, or rules, or that want log-probabilities
         constrained: those with a grammar
     """
 
@@ -88,7 +88,7 @@ class Decodes:
         self._frequency[position] = params.frequency_penalty
         self._repetition[position] = params.repetition_penalty
         self._num_penalised += is_penalised(params)
-        if has_bias(params) or req.logprobs:
+        if has_bias(params) or req.logprobs or req.rules:
             self.edited[req] = None
         if req.grammar is not None:
             self.constrained[req] = None

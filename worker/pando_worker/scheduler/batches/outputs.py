@@ -3,21 +3,27 @@
 import numpy as np
 
 from pando_worker.batch import Float32
-from pando_worker.messages import Embedded, FinishReason, Output, TokenLogprob
+from pando_worker.messages import Aligned, Embedded, FinishReason, Output, Pooling, TokenLogprob
+from pando_worker.scheduler.batches.alignment import smoothed
 from pando_worker.scheduler.batches.batching import Row
 from pando_worker.scheduler.batches.constrained import begin_jump
+from pando_worker.scheduler.batches.pooling import joined, normalized
 from pando_worker.scheduler.batches.results import RowResult
 from pando_worker.scheduler.req import Ending, Req
 
 
-def take_result(row: Row, result: RowResult) -> Output | Embedded | None:
+def take_result(row: Row, result: RowResult) -> Output | Embedded | Aligned | None:
     """Apply a row's result to its request, which may end it. Returns the message to send; None for
     an unfinished chunk and for a request that failed."""
     row.req.prompt_logprobs += result.scores
+    if result.probed:
+        row.req.probed = result.probed
     if result.token is not None:
         return take_token(row.req, result.token, result.logprob)
-    if result.pooled is not None:
-        return _take_pooled(row, result.pooled)
+    if row.req.pooling is not None:
+        return _take_pooled(row, row.req.pooling, result.pooled)
+    if result.aligned is not None:
+        return _take_aligned(row, result.aligned)
     return None
 
 
@@ -73,21 +79,40 @@ def _append(req: Req, token: int) -> FinishReason | None:
     return FinishReason.LENGTH if known == len(req.ids) else None
 
 
-def _take_pooled(row: Row, part: Float32) -> Embedded | None:
-    """Add a part of an embedding; returns it with the prompt's last row."""
+def _take_pooled(row: Row, pooling: Pooling, part: Float32 | None) -> Embedded | None:
+    """Add a part of a pooled vector; returns it with the prompt's last row."""
     req = row.req
-    req.pooled = part if req.pooled is None else req.pooled + part
+    req.pooled = joined(pooling, req.pooled, part)
     if not row.is_last:
         return None
-    # The vector is normalised, so a mean need not be divided by its count.
-    length = float(np.linalg.norm(req.pooled))
-    if not np.isfinite(length) or length == 0:
+    assert req.pooled is not None, "a prompt has tokens"
+    vector = normalized(req.pooled) if req.is_normalized else req.pooled
+    if not np.isfinite(vector).all():
         req.ending = Ending.FAILED
         return None
     req.ending = Ending.FINISHED
     return Embedded(
         rid=req.rid,
-        vector=(req.pooled / length).astype("<f4").tobytes(),
+        vector=vector.astype("<f4").tobytes(),
+        cached_tokens=req.cached_prompt_tokens or 0,
+        queue_s=req.queue_seconds or 0.0,
+    )
+
+
+def _take_aligned(row: Row, part: Float32) -> Aligned | None:
+    """Add a part of an alignment; returns it with the last row."""
+    req = row.req
+    req.aligned.append(part)
+    if not row.is_last:
+        return None
+    weights = smoothed(req.aligned)
+    if not np.isfinite(weights).all():
+        req.ending = Ending.FAILED
+        return None
+    req.ending = Ending.FINISHED
+    return Aligned(
+        rid=req.rid,
+        weights=weights.astype("<f4").tobytes(),
         cached_tokens=req.cached_prompt_tokens or 0,
         queue_s=req.queue_seconds or 0.0,
     )
@@ -101,6 +126,7 @@ def _output(
     if finish is None and logprob is None and not is_first:  # nearly every output
         return Output(rid=req.rid, token_ids=token_ids, cached_tokens=cached_tokens)
     prompt_logprobs, req.prompt_logprobs = req.prompt_logprobs, []
+    probed, req.probed = req.probed, []
     queue_seconds, req.queue_seconds = req.queue_seconds, None
     return Output(
         rid=req.rid,
@@ -110,4 +136,6 @@ def _output(
         queue_s=queue_seconds,
         logprobs=[] if logprob is None else [logprob],
         prompt_logprobs=prompt_logprobs,
+        probed=probed,
+        is_source_cached=queue_seconds is not None and bool(req.is_source_cached),
     )

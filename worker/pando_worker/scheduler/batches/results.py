@@ -16,7 +16,9 @@ class RowResult:
     token: int | None  # None for an unfinished chunk; -1 if the logits were not finite
     logprob: TokenLogprob | None  # of the token, if requested
     scores: list[TokenLogprob]  # of the row's prompt tokens, if requested
-    pooled: Float32 | None  # its part of an embedding, [hidden_size]
+    pooled: Float32 | None  # its part of a pooled vector, [hidden_size], if it yields one
+    aligned: Float32 | None  # its part of an alignment, [heads, tokens, positions]
+    probed: list[float]  # log-probabilities of the probed tokens, if it runs the one before them
 
 
 def read_decodes(reqs: Sequence[Req], step: StepResult) -> Iterable[tuple[int, Logprob]]:
@@ -38,9 +40,10 @@ def read_results(rows: Sequence[Row], step: StepResult, first: int) -> list[RowR
     """
     tokens = step.tokens.tolist()
     results: list[RowResult] = []
-    sample, score, pool = first, 0, 0
+    sample, score, pool, probe = first, 0, 0, 0
+    alignments = iter(step.aligned)
     for row in rows:
-        token, logprob, scores, pooled = None, None, [], None
+        token, logprob, scores, pooled, probed = None, None, [], None, list[float]()
         wanted = row.req.logprobs
         if row.samples:
             token = tokens[sample]
@@ -51,10 +54,15 @@ def read_results(rows: Sequence[Row], step: StepResult, first: int) -> list[RowR
             end = score + len(row.scored)
             scores = [_read(step.scores, index, wanted.top) for index in range(score, end)]
             score = end
-        if row.pools and step.pooled is not None:
+        if row.pooled and step.pooled is not None:
             pooled = step.pooled[pool]
             pool += 1
-        results.append(RowResult(token, logprob, scores, pooled))
+        if row.probes and row.req.probe and step.probed is not None:
+            end = probe + len(row.req.probe.token_ids)
+            probed = step.probed[probe:end].tolist()
+            probe = end
+        aligned = next(alignments) if row.aligned else None
+        results.append(RowResult(token, logprob, scores, pooled, aligned, probed))
     return results
 
 

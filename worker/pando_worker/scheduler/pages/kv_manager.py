@@ -37,6 +37,7 @@ from pando_worker.messages import Stats
 from pando_worker.rates import Rate
 from pando_worker.scheduler.pages.prefixes import Prefixes
 from pando_worker.scheduler.pages.sliding import SlidingWindows
+from pando_worker.scheduler.pages.sources import SourcePages
 from pando_worker.scheduler.req import Req
 
 # With `write-through-selective`, a prefix is stored on the host after this many hits.
@@ -63,25 +64,32 @@ class KVManager:
         max_running_requests: int,
         max_request_tokens: int,
         radix_cache: bool = True,
+        whole_prompts: bool = False,
         eviction_policy: str = "lru",
         host: HostMemory | None = None,
         windows: WindowMemory | None = None,
+        source_positions: int = 0,
     ) -> None:
         """
         Args:
             capacity_tokens: size of the KV pool, rounded down to whole pages.
             max_request_tokens: prompt and output of one request; capped at the capacity, so that
                 any request of this length can run alone.
+            whole_prompts: each step runs whole prompts, of which nothing is kept.
             host: None for no host tier.
             windows: None if all layers share one pool.
+            source_positions: of the source of a request, at most; 0 without sources. Any request
+                runs alone beside a source of this length.
         """
         self.page_size = page_size
+        self.whole_prompts = whole_prompts
         num_pages = capacity_tokens // page_size
         self.windows = WindowPages(windows.pages, num_pages) if windows else None
         self.sight = WindowSight(windows, page_size) if windows else None
         self.allocator = PageAllocator(num_pages, self.windows.drop if self.windows else None)
         self.capacity_tokens = self.allocator.num_pages * page_size
-        self.max_request_tokens = min(max_request_tokens, self.capacity_tokens)
+        beside = -(-source_positions // page_size) * page_size
+        self.max_request_tokens = min(max_request_tokens, self.capacity_tokens - beside)
         self.rows = ReqToTokenPool(max_running_requests, self.max_request_tokens, page_size)
         self.prefill_rate = Rate()  # tokens; the scheduler replaces it by its own
         self._host_memory = host
@@ -89,7 +97,7 @@ class KVManager:
         self.cache = RadixCache(
             self.allocator,
             page_size,
-            enabled=radix_cache,
+            enabled=radix_cache and not whole_prompts,
             policy=eviction_policy,
             host=self.host,
         )
@@ -98,6 +106,15 @@ class KVManager:
             host_windows = self.host.windows if self.host else None
             self.sliding = SlidingWindows(self.windows, self.sight, self.rows, host_windows)
         self.prefixes = Prefixes(self.cache, self.host, self.sliding, lambda: self._copying_pays(1))
+        self.sources: SourcePages | None = None
+        if source_positions:
+            self.sources = SourcePages(
+                self.cache,
+                self.allocator,
+                self.prefixes,
+                rows=max_running_requests,
+                positions=source_positions,
+            )
 
     def _make_host_tier(self, memory: HostMemory) -> HostTier:
         windows = None
@@ -144,6 +161,10 @@ class KVManager:
             stats.window_capacity_tokens = windows.allocator.num_pages * page
             stats.window_pinned_tokens = windows.num_pinned * page
             stats.window_cached_tokens = windows.num_cached * page
+        if sources := self.sources:
+            stats.source_hits_total = sources.shared_total
+            stats.source_misses_total = sources.encoded_total
+            stats.source_tokens_total = sources.encoded_positions_total
         if host := self.host:
             stats.host_capacity_tokens = host.allocator.num_pages * page
             stats.host_tokens = host.held_pages * page
@@ -151,7 +172,10 @@ class KVManager:
             stats.host_loaded_tokens_total = host.loaded_pages * page
 
     def put_copies(self, batch: ForwardBatch) -> None:
-        """Add the pending stores and loads to the batch that is launched next; see `HostTier`."""
+        """Add the pending stores and loads to the batch that is launched next; see `HostTier`. And
+        its rows' sources, with those that it encodes."""
+        if self.sources:
+            batch.sources = self.sources.take(batch.req_rows)
         if self.host:
             batch.stores, batch.loads = self.host.take_copies()
             if self.host.windows:
@@ -192,12 +216,20 @@ class KVManager:
             match, hit = self.prefixes.match(key, req.namespace)
         self.cache.inc_lock_ref(match.node)
         lacking = self.pages_for(req.num_tokens) - len(match.pages)
+        source = None
+        if self.sources and req.source:
+            source = self.sources.lock(req.source)
+            lacking += source.lacking
         fits = lacking + reserve <= self.available_pages
         if fits and self.sliding:
             fits = self.sliding.can_admit(match.pages, hit, window_reserve)
         if not fits:
             self.cache.dec_lock_ref(match.node)
+            if self.sources and source:
+                self.sources.unlock(source)
             return False
+        if self.sources and source:
+            self.sources.hold(source)
         match = self.prefixes.load(match, hit)
         self.cache.count_use(key, match, req.namespace)
         req.row = self.rows.alloc()
@@ -206,6 +238,8 @@ class KVManager:
         req.cached_len = hit * self.page_size
         self.rows.pages[req.row, :hit] = match.pages
         self._grow(req)
+        if self.sources and source:
+            self.sources.admit(req, source)
         if self.sliding:
             self.sliding.admit(req)
         return True
@@ -326,6 +360,8 @@ class KVManager:
         self.cache_finished_req(req, end)
         if self.host and self.host.store_hits and self._copying_pays(2):
             self.cache.back_up(key, req.namespace)
+            if req.source:
+                self.cache.back_up(req.source.key, req.source.namespace)
 
     def discard_failed_req(self, req: Req) -> None:
         """Free a failed request's row, and remove from the cache what it has computed, since the
@@ -347,6 +383,8 @@ class KVManager:
         """Free a request's row, and its pages but for the first `owned`, which the cache owns."""
         assert req.node is not None
         self.cache.dec_lock_ref(req.node)
+        if self.sources:
+            self.sources.release(req)
         self.allocator.free(self.rows.pages[req.row, owned : req.num_pages])
         self.rows.free(req.row)
         req.row, req.node = -1, None

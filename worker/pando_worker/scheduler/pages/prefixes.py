@@ -61,6 +61,12 @@ class Prefixes:
             return self._sliding.usable(device, host)
         return self._sliding.usable(device[device >= 0])
 
+    def hold(self, match: Match, hit: int) -> None:
+        """Keep what `load` will copy of a locked match, which must follow. Only for matches without
+        a sliding window, since those hold single window pages."""
+        if hit > len(match.pages):
+            self._cache.hold(match)
+
     def load(self, match: Match, hit: int) -> Match:
         """Load a locked match to the device, up to `hit` pages, and lock the loaded nodes. Those of
         its window pages that only the host has are kept there until they are needed."""

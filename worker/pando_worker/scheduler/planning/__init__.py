@@ -6,6 +6,7 @@ Read in this order:
     matches.py          how much of each waiting prompt is cached
     sharing.py          prefixes shared among requests that wait together
     admission.py        which requests start, and the victim of a retraction
+    encoding.py         how many sources a step encodes
     prompts.py          how prompts share the tokens that the planner gives them
     new_token_ratio.py  how much running requests are expected to produce
 

@@ -102,8 +102,8 @@ def retraction_victim(admitted: Sequence[Req], *, by_priority: bool) -> Req:
     since it loses least by starting over.
 
     Args:
-        by_priority: choose among the requests of the lowest priority only.
+        by_priority: choose among the requests of the largest `priority` only, the last to run.
     """
-    lowest = min(req.priority for req in admitted)
-    stoppable = [req for req in admitted if req.priority == lowest or not by_priority]
+    last = max(req.priority for req in admitted)
+    stoppable = [req for req in admitted if req.priority == last or not by_priority]
     return min(stoppable, key=lambda req: (req.num_output, -req.arrival))

@@ -24,6 +24,7 @@ from pando_worker.scheduler.planning.admission import (
     reserved,
     retraction_victim,
 )
+from pando_worker.scheduler.planning.encoding import EncoderBudget
 from pando_worker.scheduler.planning.new_token_ratio import MOST_EXPECTED, NewTokenRatio
 from pando_worker.scheduler.planning.prompts import PromptBudget, prefill_rows
 from pando_worker.scheduler.planning.sharing import Computing
@@ -184,10 +185,11 @@ class Planner:
         room."""
         assert req.in_flight == 0
         self._stop(req)
-        req.hit_when_queued = req.cached_len
+        req.hit_when_queued, req.unencoded_when_queued = req.cached_len, 0
         if req.num_output == 0:
             req.prompt_logprobs.clear()
             req.pooled = None
+            req.aligned.clear()
         self._kv.retract_req(req)
         self.waiting.append_retracted(req)
         self._counts.retracted_requests_total += 1
@@ -216,15 +218,21 @@ class Planner:
             alone=not holding,
         )
 
+        encoder = self._encoder_budget(tokens)
+
         def attempt(req: Req) -> Verdict:
-            if budget.left <= 0:
+            if budget.left <= 0 or (self._kv.whole_prompts and not budget.takes_whole(req)):
                 return Verdict.FULL
+            if encoder and not encoder.has_room(req):
+                return Verdict.NOT_NOW if encoder.passes() else Verdict.FULL
             if self.waiting.lacks_slot(req):
                 return Verdict.NO_SLOT
             return admitted(req) if admission.admit(req) else Verdict.FULL
 
         def attempt_short(req: Req) -> Verdict:
             if not budget.passes(self.waiting.work(req)):
+                return Verdict.NOT_NOW
+            if encoder and not encoder.has_room(req):
                 return Verdict.NOT_NOW
             if self.waiting.lacks_slot(req):
                 return Verdict.NO_SLOT
@@ -241,8 +249,17 @@ class Planner:
         self.waiting.admit(computing, attempt)
         if admission.is_out_of_pages:
             self._vain = self.waiting.version, *self._room(admission.reserve)
-        elif budget.passes(1):
+        elif budget.passes(1) and not self._kv.whole_prompts:
             self.waiting.admit_shortest(computing, attempt_short)
+
+    def _encoder_budget(self, tokens: int) -> EncoderBudget | None:
+        """
+        Args:
+            tokens: of prompts, in the step
+        """
+        if self._kv.sources is None:
+            return None
+        return EncoderBudget(self._kv.sources, min(self._settings.encoder_tokens_per_step, tokens))
 
     def _reserved(self) -> Reserve:
         """Pages to leave free for the expected output of the admitted requests."""
@@ -270,3 +287,5 @@ class Planner:
             req.queue_seconds = self._clock() - req.queued_at
             self._counts.prompt_tokens_total += req.prompt_len
             self._counts.cached_prompt_tokens_total += req.cached_prompt_tokens
+            self._counts.prompts_total += 1
+            self._counts.computed_squares_total += (req.prompt_len - req.cached_prompt_tokens) ** 2

@@ -36,6 +36,10 @@ class PromptBudget:
         """Tokens that are left once all admitted prompts have run; negative if they cannot."""
         return self._tokens - sum(self._work)
 
+    def takes_whole(self, req: Req) -> bool:
+        """Whether a waiting prompt can run whole beside the admitted ones, or alone."""
+        return not self._work or req.extend_len <= self.left
+
     def add(self, work: int) -> None:
         """Add an admitted prompt with `work` tokens to compute."""
         self._work.append(work)
@@ -54,7 +58,7 @@ def prefill_rows(
     allocates the window pages of their rows.
 
     A prompt that gets fewer tokens than it needs runs a chunk of whole pages, or one that ends
-    beside an image that may not be cut.
+    beside an image that may not be cut. With `KVManager.whole_prompts`, none gets fewer.
 
     Args:
         prefilling: in order of admission
@@ -63,6 +67,8 @@ def prefill_rows(
     """
     if not prefilling:
         return []
+    if kv.whole_prompts:
+        return [next_row(req, req.extend_len) for req in prefilling]
     if images:
         images.begin()
     first = prefilling[0]

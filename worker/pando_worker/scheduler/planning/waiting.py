@@ -48,7 +48,7 @@ class WaitingQueue:
     """
     Attributes:
         version: grows with every change
-        prompt_tokens: of all requests, to compute, as of when each was queued
+        prompt_tokens: of all requests and their sources, to compute, as of when each was queued
         output_tokens: of all requests, `still_allowed`
     """
 
@@ -108,7 +108,7 @@ class WaitingQueue:
 
     def remove(self, req: Req) -> None:
         self.version += 1
-        self.prompt_tokens -= req.num_tokens - req.hit_when_queued
+        self.prompt_tokens -= req.work_when_queued
         self.output_tokens -= still_allowed(req)
         del self._reqs[req.arrival]
         if self._is_slotless(req):
@@ -137,8 +137,8 @@ class WaitingQueue:
         needs: list[tuple[bool, int, int, bytes]] = []
         for identity, reqs in self._slotless.items():
             arrival, oldest = reqs.peekitem(0)
-            highest = max(req.priority for req in reqs.values()) if self._by_priority else 0
-            needs.append((not self._is_starving(oldest), -highest, arrival, identity))
+            first = min(req.priority for req in reqs.values()) if self._by_priority else 0
+            needs.append((not self._is_starving(oldest), first, arrival, identity))
         return [Need(identity, not is_fed) for is_fed, _, _, identity in sorted(needs)]
 
     @property
@@ -279,7 +279,7 @@ class WaitingQueue:
     def _add(self, req: Req, place: int) -> None:
         self.version += 1
         req.place = place
-        self.prompt_tokens += req.num_tokens - req.hit_when_queued
+        self.prompt_tokens += req.work_when_queued
         self.output_tokens += still_allowed(req)
         self._reqs[req.arrival] = req
         self.matches.add(req)
@@ -318,7 +318,7 @@ class WaitingQueue:
         self._order.changed(req)
 
     def _put_by_work(self, req: Req) -> None:
-        key = (-req.priority if self._by_priority else 0, self.work(req), req.place)
+        key = (req.priority if self._by_priority else 0, self.work(req), req.place)
         self._work_keys[req] = key
         self._by_work[key] = req
 

@@ -79,12 +79,16 @@ class Form(Protocol):
     """An API's JSON for a generation. Results are in the order of the job's choices."""
 
     repeats: ClassVar[bool]  # whether each event of a stream repeats everything before it
+    named: ClassVar[bool]  # whether events are named by their `type`; else [DONE] ends a stream
 
     def whole(self, results: list[ChoiceResult]) -> object:
         """The body of an unstreamed answer."""
 
     def events(self, delta: Delta, results: list[ChoiceResult]) -> list[object]:
         """The stream's events for a delta that `results` already includes; may be empty."""
+
+    def failure(self, error: ApiError) -> object:
+        """The last event of a stream that failed."""
 
 
 class Answer(Response):
@@ -134,16 +138,24 @@ class Answer(Response):
                         (b"cache-control", b"no-cache"),
                     )
                 events = self._form.events(delta, self._results)
-                body = b"".join(_event(msgspec.json.encode(event)) for event in events)
+                body = b"".join(map(self._event, events))
                 if not self._form.repeats:
                     self._results[delta.index].forget()
                 if body and self._unfinished:
                     await send({"type": "http.response.body", "body": body, "more_body": True})
-            await send({"type": "http.response.body", "body": body + _event(b"[DONE]")})
+            done = b"" if self._form.named else b"data: [DONE]\n\n"
+            await send({"type": "http.response.body", "body": body + done})
         except ApiError as error:
             if not started:
                 raise
-            await send({"type": "http.response.body", "body": _event(error.body)})
+            last = self._event(self._form.failure(error))
+            await send({"type": "http.response.body", "body": last})
+
+    def _event(self, event: object) -> bytes:
+        data = msgspec.json.encode(event)
+        if not self._form.named:
+            return b"data: " + data + b"\n\n"
+        return b"event: " + _name_of(event) + b"\ndata: " + data + b"\n\n"
 
     def _add(self, delta: Delta) -> None:
         self._results[delta.index].add(delta)
@@ -161,5 +173,7 @@ class Answer(Response):
         await send({"type": "http.response.start", "status": 200, "headers": [*headers]})
 
 
-def _event(data: bytes) -> bytes:
-    return b"data: " + data + b"\n\n"
+def _name_of(event: object) -> bytes:
+    """The tag of a struct, which its JSON has as `type`."""
+    assert isinstance(event, msgspec.Struct)
+    return str(event.__struct_config__.tag).encode()

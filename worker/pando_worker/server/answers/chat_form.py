@@ -7,6 +7,7 @@ each piece is one chunk.
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+import msgspec
 from msgspec import UNSET, UnsetType, structs
 
 from pando_worker.messages import FinishReason
@@ -35,6 +36,7 @@ from pando_worker.server.answers.openai_objects import (
     Usage,
     usage_of,
 )
+from pando_worker.server.errors import ApiError
 from pando_worker.server.text.reader import Delta, Finish, ScoredToken
 from pando_worker.tokenizer.detokenizer import Vocabulary
 
@@ -52,6 +54,7 @@ class _Stream:
 
 class ChatForm:
     repeats: ClassVar[bool] = False
+    named: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -122,6 +125,9 @@ class ChatForm:
         if self._include_usage and all(result.finish for result in results):
             events.append(self._of([], usage_of(results, self._image_tokens, self._video_tokens)))
         return [*events]
+
+    def failure(self, error: ApiError) -> msgspec.Raw:
+        return msgspec.Raw(error.body)
 
     def _choice(self, index: int, result: ChoiceResult) -> ChatChoice:
         assert result.finish is not None

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import ClassVar
 
+import msgspec
 from fastapi import APIRouter, Request
 from msgspec import UNSET, UnsetType, structs
 
@@ -18,8 +19,11 @@ from pando_worker.server.answers.openai_objects import (
     Usage,
     usage_of,
 )
+from pando_worker.server.errors import ApiError, bad_request
+from pando_worker.server.front.json_bodies import JsonRoute
 from pando_worker.server.jobs.grammars import grammar_for
 from pando_worker.server.jobs.jobs import JobSpec, make_job
+from pando_worker.server.languages import AskedLanguages
 from pando_worker.server.protocol.completions import CompletionRequest, prompts_of
 from pando_worker.server.protocol.resume import tells_tokens
 from pando_worker.server.service import Service
@@ -28,11 +32,18 @@ from pando_worker.tokenizer.detokenizer import Vocabulary
 
 
 def routes(service: Service) -> APIRouter:
-    router = APIRouter()
+    router = APIRouter(route_class=JsonRoute)
 
     @router.post("/v1/completions", response_model=None)
     async def completions(body: CompletionRequest, request: Request) -> Answer:
         model = service.use_model(request, body.model)
+        if body.echo and service.model.source:
+            raise bad_request(
+                "this model's encoder reads the prompt, and its output does not go on from it:"
+                " echo cannot be used",
+                "echo",
+                "unsupported_parameter",
+            )
         spec = JobSpec(
             prompts=prompts_of(body.prompt),
             prompt_param="prompt",
@@ -44,6 +55,7 @@ def routes(service: Service) -> APIRouter:
             priority=body.priority or 0,
             resumed=body.resume_token_ids,
             cache_salt=body.cache_salt,
+            languages=AskedLanguages(body.src_lang, body.tgt_lang),
             adapter=model.identity,
             logprobs=_logprobs_wanted(body),
             grammar=await grammar_for(service, body),
@@ -87,6 +99,7 @@ def _texts(service: Service, body: CompletionRequest, encoded: list[list[int]]) 
 @dataclass(slots=True, kw_only=True)
 class _CompletionForm:
     repeats: ClassVar[bool] = False
+    named: ClassVar[bool] = False
 
     id: str
     model: str
@@ -125,6 +138,9 @@ class _CompletionForm:
         if self.include_usage and all(result.finish for result in results):
             events.append(self._of([], usage_of(results)))
         return events
+
+    def failure(self, error: ApiError) -> msgspec.Raw:
+        return msgspec.Raw(error.body)
 
     def _choice(
         self, index: int, result: ChoiceResult, text: str, tokens: list[ScoredToken], *, echo: bool

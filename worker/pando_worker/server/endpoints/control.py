@@ -1,6 +1,5 @@
 """Liveness (/healthz), readiness (/readyz), models, metrics, cache flush, abort, server info."""
 
-from importlib.metadata import PackageNotFoundError
 from typing import Any
 
 import msgspec
@@ -8,14 +7,14 @@ from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import JSONResponse, Response
 
-from pando_fleet.distribution import version
+from pando_fleet.distribution import installed_version
 from pando_worker.server.adapters import NamedAdapter
 from pando_worker.server.errors import ApiError, unavailable
 from pando_worker.server.machine import machine
 from pando_worker.server.protocol.control import AbortRequest
 from pando_worker.server.service import Service
 
-_SECRET_SETTINGS = {"redis"}  # its URL may hold a password
+_SECRET_SETTINGS = {"redis", "admin_token"}  # the URL of Redis may hold a password
 
 
 def routes(service: Service) -> APIRouter:
@@ -54,12 +53,7 @@ def routes(service: Service) -> APIRouter:
     @router.get("/readyz")
     async def readyz() -> dict[str, str]:
         """Readiness: the model is loaded, the engine responds, and the worker is not draining."""
-        if service.gate.draining:
-            raise unavailable("this worker is shutting down", "draining")
-        if not engine.alive or not service.is_loaded:
-            raise unavailable("the model is still loading", "model_loading")
-        if engine.is_stalled:
-            raise unavailable("the engine has not responded for some seconds", "engine_stalled")
+        service.check_ready()
         return {"status": "ready"}
 
     @router.get("/metrics")
@@ -67,13 +61,22 @@ def routes(service: Service) -> APIRouter:
         return Response(service.metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
     @router.get("/server_info")
+    @router.get("/get_server_info")
     async def server_info() -> dict[str, Any]:
+        """The sizes and names that gateways ask SGLang for are at the top, under its names."""
+        settings, ready = service.settings, engine.ready
         return {
-            "version": _version(),
+            "version": installed_version(),
             "model": service.model.name,
-            "machine": machine(service.settings.device, service.settings.tensor_parallel_size),
-            "settings": service.settings.model_dump(mode="json", exclude=_SECRET_SETTINGS),
-            "engine": engine.ready and msgspec.to_builtins(engine.ready),
+            "served_model_name": service.model.name,
+            "model_path": settings.model,
+            "tp_size": settings.tensor_parallel_size,
+            "dp_size": 1,
+            "max_total_num_tokens": ready and ready.capacity_tokens,
+            "max_running_requests": ready and ready.max_running_requests,
+            "machine": machine(settings.device, settings.tensor_parallel_size),
+            "settings": settings.model_dump(mode="json", exclude=_SECRET_SETTINGS),
+            "engine": ready and msgspec.to_builtins(ready),
             "stats": engine.stats and msgspec.to_builtins(engine.stats),
             "draining": service.gate.draining,
             "stalled": engine.is_stalled,
@@ -93,10 +96,3 @@ def routes(service: Service) -> APIRouter:
         return {"aborted": engine.abort(body.rid)}
 
     return router
-
-
-def _version() -> str | None:
-    try:
-        return version()
-    except PackageNotFoundError:  # running from a source tree that is not installed
-        return None

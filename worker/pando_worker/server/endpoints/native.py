@@ -14,8 +14,14 @@ from msgspec import UNSET, UnsetType
 from pando_worker.messages import FinishReason, LogprobsWanted, TokenLogprob
 from pando_worker.server.answers.answer import Answer, ChoiceResult
 from pando_worker.server.answers.logprobs import finite, token_text
+from pando_worker.server.errors import ApiError, bad_request
+from pando_worker.server.front.json_bodies import JsonRoute
+from pando_worker.server.images import ChatPrompt
 from pando_worker.server.jobs.grammars import grammar_for
 from pando_worker.server.jobs.jobs import JobSpec, make_job
+from pando_worker.server.jobs.prompts import room_for
+from pando_worker.server.languages import AskedLanguages
+from pando_worker.server.protocol.chat import ImagePart, ImageUrl
 from pando_worker.server.protocol.completions import prompts_of
 from pando_worker.server.protocol.native import NativeRequest
 from pando_worker.server.service import Service
@@ -27,7 +33,7 @@ Scored = tuple[float | None, int, str | None]
 
 
 def routes(service: Service) -> APIRouter:
-    router = APIRouter()
+    router = APIRouter(route_class=JsonRoute)
 
     @router.post("/generate", response_model=None)
     async def generate_natively(body: NativeRequest, request: Request) -> Answer:
@@ -36,9 +42,15 @@ def routes(service: Service) -> APIRouter:
         given = body.text if body.text is not None else body.input_ids
         assert given is not None
         name = body.rid or request.state.request_id
+        param = "text" if body.text is not None else "input_ids"
+        prompts, seen = prompts_of(given), ChatPrompt([])
+        if body.image_urls:
+            seen = await _with_images(service, body, prompts, param)
+            prompts = [seen.token_ids]
         spec = JobSpec(
-            prompts=prompts_of(given),
-            prompt_param="text" if body.text is not None else "input_ids",
+            prompts=prompts,
+            images=seen.images,
+            prompt_param=param,
             max_tokens=sampling.max_new_tokens,
             min_tokens=sampling.min_new_tokens,
             samples=sampling.n or 1,
@@ -47,6 +59,7 @@ def routes(service: Service) -> APIRouter:
             priority=body.priority or 0,
             resumed=body.resume_token_ids,
             cache_salt=body.cache_salt,
+            languages=AskedLanguages(body.src_lang, body.tgt_lang),
             adapter=model.identity,
             logprobs=_logprobs_wanted(body),
             grammar=await grammar_for(service, sampling),
@@ -61,6 +74,19 @@ def routes(service: Service) -> APIRouter:
         return service.answer(job, form, stream=body.stream)
 
     return router
+
+
+async def _with_images(
+    service: Service, body: NativeRequest, prompts: list[str | list[int]], param: str
+) -> ChatPrompt:
+    if len(prompts) > 1:
+        raise bad_request(f"image_data is for one prompt, but {param} has several", "image_data")
+    room = room_for(service, param, keep_last=None, output=body.sampling_params.max_new_tokens)
+    parts = [
+        (f"image_data[{at}]", ImagePart(type="image_url", image_url=ImageUrl(url=url)))
+        for at, url in enumerate(body.image_urls)
+    ]
+    return await service.encode_with_images(prompts[0], parts, "image_data", room)
 
 
 def _logprobs_wanted(body: NativeRequest) -> LogprobsWanted | None:
@@ -120,6 +146,7 @@ class _Scores:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _NativeForm:
     repeats: ClassVar[bool] = True
+    named: ClassVar[bool] = False
 
     name: str
     many: bool
@@ -133,6 +160,9 @@ class _NativeForm:
     def events(self, delta: Delta, results: list[ChoiceResult]) -> list[object]:
         index = delta.index if self.many else UNSET
         return [self._generated(results[delta.index], index)]
+
+    def failure(self, error: ApiError) -> msgspec.Raw:
+        return msgspec.Raw(error.body)
 
     def _generated(self, result: ChoiceResult, index: int | UnsetType = UNSET) -> _Generated:
         finish = result.finish

@@ -4,12 +4,14 @@ import msgspec
 from fastapi import APIRouter
 from starlette.responses import Response
 
+from pando_worker.parsers.tools import read_tool_use
 from pando_worker.server.errors import bad_request
+from pando_worker.server.front.json_bodies import JsonRoute
 from pando_worker.server.protocol.control import DetokenizeRequest, TokenizeRequest
 from pando_worker.server.service import Service
 from pando_worker.server.text.long_texts import Room
 
-_CONTEXTS = 8  # a text of more than twice as many is refused, since it would delay other requests
+_CONTEXTS = 8  # more ids, or a text of more than twice as many, would delay other requests
 
 
 class _Tokenized(msgspec.Struct, frozen=True):
@@ -24,7 +26,7 @@ class _Detokenized(msgspec.Struct, frozen=True):
 
 
 def routes(service: Service) -> APIRouter:
-    router = APIRouter()
+    router = APIRouter(route_class=JsonRoute)
     tokenizer = service.model.tokenizer
 
     @router.post("/tokenize", response_model=None)
@@ -37,13 +39,17 @@ def routes(service: Service) -> APIRouter:
     @router.post("/detokenize", response_model=None)
     async def detokenize(body: DetokenizeRequest) -> Response:
         service.asked_model(body.model)
+        if len(body.tokens) > (most := _CONTEXTS * service.context_length):
+            raise bad_request(
+                f"tokens has {len(body.tokens)} ids: at most {most} are decoded at once", "tokens"
+            )
         if body.tokens and max(body.tokens) >= service.model.vocab_size:
             raise bad_request(
                 f"token id {max(body.tokens)} must be below the vocabulary's size"
                 f" {service.model.vocab_size}",
                 "tokens",
             )
-        return _json(_Detokenized(tokenizer.decode(body.tokens)))
+        return _json(_Detokenized(await tokenizer.decode_all(body.tokens)))
 
     async def _encode(body: TokenizeRequest) -> list[int]:
         if body.prompt is not None:
@@ -53,6 +59,7 @@ def routes(service: Service) -> APIRouter:
             )
             return prompt.token_ids
         room = Room(_CONTEXTS * service.context_length, None, "messages")
+        read_tool_use(body.tools)  # checks them
         chat = await service.encode_messages(
             body.messages or [],
             room,

@@ -2,9 +2,12 @@
 
 Read in this order:
     startup.py      chooses socket, address and name before a worker serves
-    connections.py  connections, bounded in number and time
+    connections.py  how many connections there may be
     edge.py         wraps the application: request ids, body limits, cancellation
+    admin.py        the endpoints that want a token
+    json_pieces.py  reads JSON of many values piece by piece
+    json_bodies.py  reads and validates bodies, large ones beside the event loop
     gate.py         limits requests in flight; admits none while the worker drains
 
-Imports errors and metrics.
+The server is the fleet's (`pando_fleet.http.server`). Imports errors and metrics.
 """

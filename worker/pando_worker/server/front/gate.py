@@ -14,15 +14,19 @@ class Gate:
         self.in_flight = 0
         self._left = asyncio.Event()
 
-    @contextmanager
-    def enter(self) -> Iterator[None]:
-        """Counts a request while the block runs. Raises ApiError 503 if it cannot be admitted."""
+    def check(self) -> None:
+        """Raises ApiError 503 if no request can be admitted now."""
         if self.draining:
             raise unavailable("this worker is shutting down", "draining")
         if self.in_flight >= self._limit:
             raise unavailable(
                 f"{self.in_flight} requests are in flight already, try again later", "queue_full"
             )
+
+    @contextmanager
+    def enter(self) -> Iterator[None]:
+        """Counts a request while the block runs. Raises ApiError 503 if it cannot be admitted."""
+        self.check()
         self.in_flight += 1
         try:
             yield

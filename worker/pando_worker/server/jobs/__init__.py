@@ -2,7 +2,9 @@
 
 Read in this order:
     jobs.py         checks the request against the model, and makes the job
+    chats.py        makes the job of a conversation, in any API
     prompts.py      checks that every prompt must pass
+    pooled.py       the texts of a request that are embedded or classified
     sampling.py     the request's sampling parameters for the scheduler
     constraints.py  constraints on the output, as one grammar
     gbnf.py         translates GBNF into Lark

@@ -94,7 +94,10 @@ def grammar_of(
         answer = _with_calls(answer, param, tool_use, tool_format, special)
     if answer is None:
         return None
-    grammars = [answer] if reasoning is None else _after_reasoning(answer, *reasoning, special)
+    grammars = [answer]
+    if reasoning is not None:
+        is_text = tool_use is None
+        grammars = _after_reasoning(answer, *reasoning, special, is_text=is_text)
     return _checked(grammars, param)
 
 
@@ -103,13 +106,14 @@ def _response_format(value: object, param: str) -> Grammar | None:
         case {"type": "text"}:
             return None
         case {"type": "json_object"}:
-            return {"json_schema": {"type": "object"}}
+            return _json_of({"type": "object"})
         case {"type": "json_schema", "json_schema": {"schema": dict(schema), **rest}}:
             if not isinstance(rest.get("name"), str):
                 raise _wrong(f"{param}.json_schema.name", "is required")
             if not isinstance(strict := rest.get("strict"), bool | None):
                 raise _wrong(f"{param}.json_schema.strict", "must be true or false")
-            return {"json_schema": schema if strict else _lenient(schema)}
+            # Without it, OpenAI promises best effort: keywords unknown to llguidance are ignored.
+            return _json_of(schema, strict=strict is True)
         case {"type": "json_schema"}:
             raise _wrong(f"{param}.json_schema", "must be {name, schema: {...}}")
         case _:
@@ -141,13 +145,13 @@ def _json(value: object, param: str) -> Grammar:
             raise _wrong(param, f"is not JSON: {error}") from error
     if not isinstance(value, dict):
         raise _wrong(param, "must be a JSON schema as an object or as JSON text")
-    return {"json_schema": value}
+    return _json_of(value)
 
 
 def _json_object(value: object, param: str) -> Grammar:
     if value is not True:
         raise _wrong(param, "must be true")
-    return {"json_schema": {"type": "object"}}
+    return _json_of({"type": "object"})
 
 
 def _regex(value: object, param: str) -> Grammar:
@@ -185,13 +189,16 @@ def _with_calls(
 ) -> Grammar | None:
     """Only calls if one is required; else the answer, or any text, and optional calls."""
     required = tool_use.choice is Choice.REQUIRED
-    if not required and answer is None and not any(tool.strict for tool in tool_use.tools):
-        return None
     if tool_format is None:
         raise bad_request("the tool call format of this model is unknown", "tools")
+    parallel = tool_format.parallel if tool_use.parallel is None else tool_use.parallel
+    is_trained = tool_format.show_tools is None
+    is_strict = any(tool.strict for tool in tool_use.tools)
+    if is_trained and parallel and not (required or is_strict or answer):
+        return None
     if answer is not None:
         _check_beside_calls(answer, param, required, tool_format)
-    rules = tool_format.grammar(tool_use.tools, special_tokens, parallel=tool_use.parallel)
+    rules = tool_format.grammar(tool_use.tools, special_tokens, parallel=parallel)
     if required:
         start = "calls"
     elif answer is None:
@@ -215,26 +222,34 @@ def _check_beside_calls(
 
 
 def _after_reasoning(
-    answer: Grammar, form: ReasoningFormat, start: Start, special_tokens: Mapping[str, int]
+    answer: Grammar,
+    form: ReasoningFormat,
+    start: Start,
+    special_tokens: Mapping[str, int],
+    *,
+    is_text: bool,
 ) -> list[Grammar]:
-    if start is Start.ANSWER:
+    before = form.before_text if is_text else ""
+    if start is Start.ANSWER and not before:
         return [answer]
-    closing = lark.marker(form.closing, special_tokens)
-    thoughts = (
-        "thoughts: TEXT " + closing
-        if form.closing in special_tokens
-        else f"thoughts[suffix={closing}]: TEXT"
+    opening, closing, after = (
+        lark.spelled(text, special_tokens) if text else ""
+        for text in (form.opening, form.closing, form.after)
     )
-    first = "thoughts GAP"
-    if start is Start.MAY_OPEN:
-        first = f"({lark.marker(form.opening, special_tokens)} thoughts GAP)?"
-    rules = f"start: {first} @answer\n{thoughts}\nTEXT: /(?s:.*)/\nGAP: /\\s{{0,4}}/\n"
+    is_token = form.closing in special_tokens
+    thoughts = f"thoughts: TEXT {closing}" if is_token else f"thoughts[suffix={closing}]: TEXT"
+    first = f"thoughts GAP {after}"
+    if start is not Start.INSIDE:
+        first = f"({opening} thoughts GAP {after})?"
+    if start is Start.ANSWER:
+        first = ""
+    text = lark.spelled(before, special_tokens) if before else ""
+    rules = f"start: {first} {text} @answer\n{thoughts}\nTEXT: /(?s:.*)/\nGAP: /\\s{{0,4}}/\n"
     return [{"lark_grammar": rules}, {"name": "answer", **answer}]
 
 
-def _lenient(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Without `strict`, OpenAI promises best effort: keywords unknown to llguidance are ignored."""
-    return {**schema, "x-guidance": {"lenient": True}}
+def _json_of(schema: Mapping[str, Any], *, strict: bool = True) -> Grammar:
+    return {"json_schema": lark.on_one_line(schema, strict=strict)}
 
 
 def _checked(grammars: list[Grammar], param: str) -> str:

@@ -6,15 +6,17 @@ from dataclasses import dataclass, field
 from starlette.requests import Request
 
 from pando_worker.messages import Generate, LogprobsWanted, PromptImage
-from pando_worker.server.errors import bad_request
+from pando_worker.server.errors import bad_request, too_long
 from pando_worker.server.generation import Job
-from pando_worker.server.jobs.prompts import check_priority, fitting, room_for
+from pando_worker.server.jobs.prompts import fitting, priority_of, room_for
 from pando_worker.server.jobs.sampling import sampling_params, seeds, stop_token_ids
+from pando_worker.server.languages import UNASKED, AskedLanguages
 from pando_worker.server.protocol.cache_salt import namespace_of
 from pando_worker.server.protocol.deadline import remaining_s
 from pando_worker.server.protocol.resume import FIELD, check_resumed
 from pando_worker.server.protocol.sampling import SamplingFields
 from pando_worker.server.service import Service
+from pando_worker.server.source_text import source_of
 from pando_worker.server.text.reader import TextOptions
 
 
@@ -26,6 +28,7 @@ class JobSpec:
     prompt_param: str  # the field of the prompts, for errors
     max_tokens: int | None  # None: as many as fit
     images: tuple[PromptImage, ...] = ()  # of the only prompt
+    languages: AskedLanguages = UNASKED
     min_tokens: int = 0
     samples: int = 1  # choices per prompt
     keep_last: int | None = None  # truncate_prompt_tokens
@@ -47,17 +50,27 @@ async def make_job(
     whose deadline has passed."""
     _check_head(service)
     _check_counts(service, spec)
-    check_priority(service, spec.priority)
+    priority = priority_of(service, request, spec.priority)
     _check_ids(service, "logit_bias", fields.logit_bias or {})
     _check_ids(service, "stop_token_ids", fields.stop_token_ids or [])
     _check_ids(service, FIELD, spec.resumed)
     output = max(spec.max_tokens or 1, 1)
     room = room_for(service, spec.prompt_param, keep_last=spec.keep_last, output=output)
-    prompts = [
-        fitting(service, prompt, room, output=output)
-        for prompt in await service.encode_all(spec.prompts, room)
-    ]
-    budgets = [_budget(service, prompt, spec) for prompt in prompts]
+    encoded = await service.encode_all(spec.prompts, room)
+    source = service.model.source
+    if source:
+        encoded = source.read(spec.prompts, encoded, spec.languages)
+    elif spec.languages != UNASKED:
+        raise bad_request("this model has no languages: leave src_lang and tgt_lang out")
+    prompts = [fitting(service, prompt, room, output=output) for prompt in encoded]
+    if source and spec.logprobs and spec.logprobs.prompt_start is not None:
+        raise bad_request(
+            "this model's encoder reads the prompt: its tokens have no log-probabilities",
+            spec.prompt_param,
+            "unsupported_parameter",
+        )
+    begun = [source.begun(spec.languages) for _ in prompts] if source else prompts  # by the decoder
+    budgets = [_budget(service, ids, spec) for ids in begun]
     check_resumed(
         spec.resumed,
         choices=spec.samples * len(prompts),
@@ -68,7 +81,8 @@ async def make_job(
     orders = [
         Generate(
             rid=spec.name or request.state.request_id,
-            input_ids=prompt + spec.resumed,
+            input_ids=ids + spec.resumed,
+            source=source_of(prompt) if source else None,
             num_output=len(spec.resumed),
             sampling=sampling_params(
                 fields,
@@ -79,13 +93,13 @@ async def make_job(
             ),
             logprobs=spec.logprobs,
             grammar=spec.grammar,
-            priority=spec.priority,
+            priority=priority,
             namespace=space,
             adapter=spec.adapter,
             deadline_s=deadline_s,
             images=spec.images,
         )
-        for prompt, budget in zip(prompts, budgets, strict=True)
+        for prompt, ids, budget in zip(prompts, begun, budgets, strict=True)
         for seed in seeds(spec.seed, spec.samples)
     ]
     return Job(
@@ -111,6 +125,7 @@ def _text_options(service: Service, fields: SamplingFields, spec: JobSpec) -> Te
         include_stop=fields.include_stop_str_in_output,
         special_tokens=special,
         unstoppable=spec.min_tokens,
+        is_whole=service.model.source is not None,
     )
 
 
@@ -151,11 +166,10 @@ def _budget(service: Service, prompt: list[int], spec: JobSpec) -> int:
     remaining = service.context_length - len(prompt)
     budget = remaining if spec.max_tokens is None else max(spec.max_tokens, 1)
     if budget > remaining:
-        raise bad_request(
+        raise too_long(
             f"this model's context has {service.context_length} tokens, but the prompt's"
             f" {len(prompt)} and max_tokens {budget} add up to {len(prompt) + budget}",
             "max_tokens",
-            "context_length_exceeded",
         )
     if spec.min_tokens > budget:
         raise bad_request(

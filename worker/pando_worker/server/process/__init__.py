@@ -5,6 +5,7 @@ Read in this order:
     scheduler_process.py  starts the scheduler process
     socket_folder.py      the private folder for its sockets
     heartbeat.py          reports this worker's state to the fleet
+    load_bar.py           shows how far a model has loaded
     watchdog.py           detects an engine that is stalled
     departure.py          how long a worker that shuts down waits for the hand-off of its cache
 

@@ -11,10 +11,12 @@ this worker takes a longer name of its own.
 import asyncio
 import logging
 from contextlib import suppress
+from dataclasses import replace
 from uuid import uuid4
 
 from pando_fleet.records.marks import Marks
 from pando_fleet.redis.client import FleetError, RedisClient
+from pando_fleet.redis.layout.constants import FRESH_MS
 from pando_fleet.registry.adapter import Adapter, AdapterPlace
 from pando_fleet.registry.registry import NameTakenError, Registry
 from pando_fleet.registry.replica import Heartbeat, ReplicaState
@@ -46,6 +48,7 @@ class Heart:
     async def run(self) -> None:
         changed = self._service.engine.changed
         await self._beat()
+        await self._compare_models()
         while True:
             await asyncio.sleep(MIN_INTERVAL_S)
             with suppress(TimeoutError):
@@ -89,6 +92,21 @@ class Heart:
                     *(rival, self._replica, self._pool),
                 )
 
+    async def _compare_models(self) -> None:
+        """A pool's replicas scale and queue as one, so two models in it are probably a mistake."""
+        try:
+            found = await self._registry.replicas(self._pool)
+        except FleetError:
+            return  # `_beat` has logged it
+        model = self._service.model.name
+        others = (one.beat for one in found if one.age_ms <= FRESH_MS)
+        if other := next((beat for beat in others if beat.model != model), None):
+            log.warning(
+                "pool %r also has %r, which serves %r and not %r: give each model a pool of its own"
+                " (pool), unless this is a rollout",
+                *(self._pool, other.replica, other.model, model),
+            )
+
     def _contest(self, taken: NameTakenError) -> None:
         """Handle a taken name. If its owner is dead, its heartbeats will end."""
         if self._taken is None:
@@ -110,17 +128,20 @@ class Heart:
             incarnation=self._incarnation,
             url=self._address.url,
             model=self._service.model.name,
+            admin_token=self._service.admin.token,
             state=self._state(),
             endpoints=self._endpoints,
             adapters=tuple(each.name for each in self._service.adapters),
             adapter_states=self._adapter_states(),
             bytes_per_token=self._service.prompt_meter.bytes_per_token,
-            image_rule=sight.reader.rule if (sight := self._service.sight) else None,
+            image_rule=self._service.image_rule,
             inter_token_seconds_total=self._service.metrics.gaps_s,
             inter_tokens_total=self._service.metrics.gaps,
         )
         if ready := engine.ready:
             beat = with_report(beat, ready)
+        elif loading := engine.loading:
+            beat = replace(beat, stage=loading.stage, stage_done=loading.done)
         return beat if engine.stats is None else with_report(beat, engine.stats)
 
     def _adapter_states(self) -> tuple[Adapter, ...]:

@@ -4,23 +4,35 @@ Imports everything heavy, so `pando_worker.serve` starts the scheduler process b
 """
 
 import asyncio
+import gc
 import logging
 import signal
-import socket
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Coroutine
 from functools import partial
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-import uvicorn
 import uvloop
 
+from pando_fleet.current import Current
+from pando_fleet.http.off_loop import give_the_lock_back_soon
+from pando_fleet.http.server.free_memory import keep_little_free_memory
+from pando_fleet.http.server.limits import ClientLimits
+from pando_fleet.http.server.server import Server
 from pando_fleet.traces import Tracing
+from pando_worker.audio.errors import AudioModelError, AudioUnavailableError
+from pando_worker.audio.tokens import read_tokens
+from pando_worker.messages import EXIT_WITH_REASON, Pooling
 from pando_worker.models.config import ModelConfig
-from pando_worker.models.generation_config import SAMPLING, read_generation_config
+from pando_worker.models.errors import UnsupportedModel
+from pando_worker.models.generation_config import (
+    SAMPLING,
+    read_generation_config,
+    without_effect,
+)
+from pando_worker.models.kinds.encoder_decoder import AudioInput
 from pando_worker.models.sight import blindness
 from pando_worker.parsers.registry import (
     TOOL_FORMATS,
@@ -32,15 +44,20 @@ from pando_worker.server.adapters import NamedAdapters
 from pando_worker.server.app import make_app
 from pando_worker.server.engine_client import EngineClient
 from pando_worker.server.errors import ApiError
-from pando_worker.server.front.connections import Connection, Connections, fitting_connections
+from pando_worker.server.front.admin import Admin
+from pando_worker.server.front.connections import SPARE, fitting_connections
 from pando_worker.server.front.gate import Gate
-from pando_worker.server.front.startup import Address, CannotStartError
+from pando_worker.server.front.startup import Address, WrongSettingError
+from pando_worker.server.hearing import Hearing
 from pando_worker.server.images import Sight
-from pando_worker.server.metrics import Metrics
-from pando_worker.server.pooling import read_pooling
+from pando_worker.server.kept_responses import KeptResponses
+from pando_worker.server.metrics import Metrics, VllmLabels
+from pando_worker.server.pooling import Embeddings, NoEmbeddings, read_pooling
+from pando_worker.server.process.load_bar import show_loading
 from pando_worker.server.process.scheduler_process import SchedulerProcess
 from pando_worker.server.process.watchdog import cpu_s, watch
 from pando_worker.server.service import ServedModel, Service
+from pando_worker.server.source_text import read_source_texts
 from pando_worker.server.text.prompt_meter import PromptMeter
 from pando_worker.server.text.tokenizer import Tokenizer
 from pando_worker.settings import WorkerSettings
@@ -62,39 +79,57 @@ def serve(
     """Serve until a signal or the scheduler's end; returns the process's exit code.
 
     `settings.model` is a directory. Raises ModelError for an unusable tokenizer, generation config
-    or pooling config, and CannotStartError for a bad Redis URL.
+    or pooling config, and WrongSettingError for a bad Redis URL.
     """
     model_dir = Path(settings.model)
-    tokenizer = Tokenizer(model_dir)
+    tokenizer = Tokenizer(model_dir, generates=not config.is_text_encoder)
+    generation = read_generation_config(
+        model_dir,
+        tokenizer.eos_token_id,
+        config.vocab_size,
+        {name: getattr(settings, f"default_{name}") for name in SAMPLING},
+    )
+    if ignored := without_effect(model_dir, hears=isinstance(config.encoder, AudioInput)):
+        log.warning("of the model's generation_config.json, this has no effect: %s", ignored)
     model = ServedModel(
         name=settings.served_model_name or model_dir.name,
         tokenizer=tokenizer,
-        generation=read_generation_config(
-            model_dir,
-            tokenizer.eos_token_id,
-            config.vocab_size,
-            {name: getattr(settings, f"default_{name}") for name in SAMPLING},
-        ),
+        generation=generation,
+        source=read_source_texts(settings, config, generation, tokenizer),
         vocab_size=config.vocab_size,
         hidden_size=config.hidden_size,
         has_head=config.has_head,
-        pooling=read_pooling(model_dir, settings.pooling),
+        is_text_encoder=config.is_text_encoder,
+        pooling=_pooling(settings, config),
+        classifier=config.classifier,
         tool_format=tool_format(settings.tool_call_parser, tokenizer.chat_template),
         reasoning_format=reasoning_format(settings.reasoning_parser, tokenizer.chat_template),
     )
-    if settings.tool_call_parser in TOOL_FORMATS and not shows_tools(tokenizer.chat_template):
+    named = TOOL_FORMATS.get(settings.tool_call_parser)
+    if named and not named.show_tools and not shows_tools(tokenizer.chat_template):
         log.warning(
             "tool_call_parser is %r, but the model's chat template shows no tools to the model:"
             " requests with tools are refused",
             settings.tool_call_parser,
         )
     sight = _sight(settings, config, model.name)
+    hearing = _hearing(settings, config, tokenizer)
     try:
-        return uvloop.run(_serve(settings, model, sight, address, scheduler))
+        return uvloop.run(_serve(settings, model, sight, hearing, address, scheduler))
     finally:
         tokenizer.close()
+        if hearing:
+            hearing.reader.close()
         if sight:
             sight.reader.close()
+
+
+def _pooling(settings: WorkerSettings, config: ModelConfig) -> Embeddings | NoEmbeddings:
+    if config.classifier is not None:
+        return NoEmbeddings("it classifies texts: use /classify or /score")
+    # What sentence-transformers assumes of a text encoder.
+    default = Pooling.MEAN if config.is_text_encoder else Pooling.LAST
+    return read_pooling(config.path.parent, settings.pooling, default=default)
 
 
 def _sight(settings: WorkerSettings, config: ModelConfig, name: str) -> Sight | None:
@@ -117,55 +152,75 @@ def _sight(settings: WorkerSettings, config: ModelConfig, name: str) -> Sight | 
     return Sight(reader, settings.max_images, name)
 
 
+def _hearing(settings: WorkerSettings, config: ModelConfig, tokenizer: Tokenizer) -> Hearing | None:
+    if not isinstance(config.encoder, AudioInput):
+        return None
+    from pando_worker.audio.files import AudioLimits
+    from pando_worker.audio.reader import AudioReader  # imports numpy
+
+    model_dir = Path(settings.model)
+    try:
+        tokens = read_tokens(model_dir, tokenizer.special_token("<|startofprev|>"))
+    except AudioModelError as error:
+        raise UnsupportedModel(str(error)) from error
+    limits = AudioLimits(settings.max_audio_bytes, settings.max_audio_seconds)
+    heard = config.encoder
+    return Hearing(AudioReader(model_dir, limits), tokens, heard.positions, heard.mel_bins)
+
+
 async def _serve(
     settings: WorkerSettings,
     model: ServedModel,
     sight: Sight | None,
+    hearing: Hearing | None,
     address: Address,
     scheduler: SchedulerProcess,
 ) -> int:
-    connections = Connections(fitting_connections(settings.max_connections), settings.write_timeout)
+    limits = ClientLimits(
+        header_timeout=settings.header_timeout,
+        body_timeout=settings.body_timeout,
+        min_body_rate=settings.min_body_rate,
+        idle_timeout=settings.keep_alive_timeout,
+        write_timeout=settings.write_timeout,
+        max_header_bytes=settings.max_header_bytes,
+        max_connections=fitting_connections(settings.max_connections),
+    )
     engine = EngineClient(
         scheduler.command_endpoint, scheduler.event_endpoint, settings.max_unread_bytes
     )
+    adapters = NamedAdapters(engine, model.name, unload_seconds=settings.drain_seconds)
+    as_vllm = VllmLabels(model.name, settings.page_size, adapters.in_use)
     service = Service(
         settings=settings,
         model=model,
         engine=engine,
         # As many as the scheduler can hold, so that normally the scheduler is the one to refuse.
         gate=Gate(settings.max_queued_requests + settings.max_running_requests),
-        metrics=Metrics(
-            lambda: engine.stats,
-            vllm_model_name=model.name if settings.compat_metrics else None,
-        ),
+        admin=Admin.of(settings),
+        metrics=Metrics(lambda: engine.stats, as_vllm=as_vllm if settings.compat_metrics else None),
         prompt_meter=PromptMeter(),
-        adapters=NamedAdapters(engine, model.name, unload_seconds=settings.drain_seconds),
+        adapters=adapters,
+        kept_responses=KeptResponses(
+            settings.response_store_mib << 20, settings.response_store_seconds
+        ),
         sight=sight,
+        hearing=hearing,
         tracing=Tracing.to(
             settings.otlp_endpoint, settings.trace_sample, "pando-worker", address.replica
         ),
     )
     service.metrics.engine_stalled.set_function(lambda: engine.is_stalled)
     heart = _heart(settings, service, address)
-    server = _Server(
-        uvicorn.Config(
-            make_app(service),
-            lifespan="off",
-            ws="none",
-            http=cast(type[asyncio.Protocol], partial(Connection, connections)),
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-        ),
-        connections,
-    )
-    end = _End(service, scheduler.process, heart)
+    server = Server(make_app(service), Current(limits), reserved=SPARE)
+    keep_little_free_memory()
+    give_the_lock_back_soon()
+    await server.serve(address.listener)
+    log.info("listening at %s", address.url)
+    end = _End(service, server, scheduler.process, heart)
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(server.serve(sockets=[address.listener]))
         background = [tasks.create_task(engine.receive_events())]
-        background.append(tasks.create_task(connections.watch()))
         background.append(tasks.create_task(_announce_ready(service, address, end)))
+        background.append(tasks.create_task(show_loading(engine)))
         background.append(tasks.create_task(_watch(engine, settings, scheduler, end)))
         if heart:
             background.append(tasks.create_task(heart.run()))
@@ -174,7 +229,7 @@ async def _serve(
             task.cancel()
         if heart and not end.at_once.is_set():
             await heart.leave()
-        server.should_exit = True
+    await server.close(LAST_WORDS_S)
     engine.close()
     if service.tracing:
         await service.tracing.close()
@@ -205,8 +260,11 @@ class _End:
     """When and how this process ends. A first signal drains, a second one ends it at once. It also
     ends when the scheduler has ended or is stuck."""
 
-    def __init__(self, service: Service, process: BaseProcess, heart: "Heart | None") -> None:
+    def __init__(
+        self, service: Service, server: Server, process: BaseProcess, heart: "Heart | None"
+    ) -> None:
         self._service = service
+        self._server = server
         self._process = process
         self._heart = heart
         self._asked = asyncio.Event()
@@ -223,14 +281,14 @@ class _End:
         time for that is over."""
         gate, engine = self._service.gate, self._service.engine
         await self._first(self._asked.wait(), self._died.wait())
-        gate.draining = True
+        gate.draining = self._server.draining = True
         engine.changed.set()  # report it to the fleet at once
         if not self._died.is_set():
             log.info("draining", extra={"requests": gate.in_flight})
             await asyncio.gather(self._requests_end(), self._cache_is_handed_off())
         if self._died.is_set():
             code, reason = 1, self._failure or self._exit_reason()
-            log.error(reason)
+            log.log(logging.INFO if self._has_said_why else logging.ERROR, reason)
         else:
             code, reason = 0, "this worker has shut down"
             if gate.in_flight:
@@ -252,6 +310,10 @@ class _End:
         self._failure = reason
         self._died.set()
 
+    @property
+    def _has_said_why(self) -> bool:
+        return self._failure is None and self._process.exitcode == EXIT_WITH_REASON
+
     def _exit_reason(self) -> str:
         self._process.join(1)  # its pipe closes a moment before its exit code is available
         return f"the scheduler process ended (exit code {self._process.exitcode})"
@@ -271,26 +333,16 @@ class _End:
         (self.at_once if self._asked.is_set() else self._asked).set()
 
 
-class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers, which would stop listening at the first signal; a
-    draining worker still answers. At the end it waits for clients for a limited time."""
-
-    def __init__(self, config: uvicorn.Config, connections: Connections) -> None:
-        super().__init__(config)
-        self._connections = connections
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        for server in self.servers:
-            server.close()
-        await self._connections.close(LAST_WORDS_S)
-        await super().shutdown(sockets)
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 async def _announce_ready(service: Service, address: Address, end: "_End") -> None:
+    if service.hearing:
+        try:
+            await service.hearing.reader.loaded()
+        except AudioUnavailableError:
+            end.fail(
+                "cannot serve this model: its feature extractor cannot be loaded, as logged above"
+            )
+            return
+        service.engine.changed.set()  # report it to the fleet at once
     if service.sight:
         try:
             await service.sight.reader.loaded()
@@ -305,7 +357,8 @@ async def _announce_ready(service: Service, address: Address, end: "_End") -> No
         return
     log.info("ready at %s", address.url, extra=msgspec.to_builtins(service.engine.ready))
     # Not earlier: until now the engine's processes needed the cores.
-    service.model.tokenizer.load_templates()
+    await asyncio.wait([asyncio.wrap_future(service.model.tokenizer.load_templates())])
+    gc.freeze()  # all of this lives to the end, so garbage collections need not look at it
 
 
 async def _preloaded(service: Service, end: "_End") -> bool:
@@ -332,5 +385,5 @@ def _heart(settings: WorkerSettings, service: Service, address: Address) -> "Hea
     try:
         redis = connect(settings.redis)
     except FleetError as error:
-        raise CannotStartError(str(error)) from error
+        raise WrongSettingError(str(error)) from error
     return Heart(redis, service, address)

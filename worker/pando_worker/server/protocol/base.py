@@ -17,7 +17,8 @@ Neutral = tuple[object, ...]
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 CacheSalt = Annotated[str, Field(min_length=1, max_length=1024)]  # vLLM's
-Priority = Annotated[int, Field(ge=-(2**31), lt=2**31)]  # higher first, as in SGLang
+Priority = Annotated[int, Field(ge=-(2**31), lt=2**31)]  # smaller first, as in vLLM
+Language = Annotated[str, Field(min_length=1, max_length=32)]  # of transformers' pipelines
 
 
 class RequestBody(BaseModel):

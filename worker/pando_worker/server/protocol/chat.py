@@ -5,12 +5,23 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from fastapi.exceptions import RequestValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from pando_worker.server.errors import ApiError, bad_request
 from pando_worker.server.protocol.openai import OpenAIFields, TopLogprobs
+from pando_worker.server.protocol.pieces import Many
+from pando_worker.server.protocol.resume import CallId
 from pando_worker.server.protocol.sampling import UNSUPPORTED_SAMPLING
+from pando_worker.server.protocol.validation import validation_error
 
 _CONTINUED = "continue_final_message"
 
@@ -64,7 +75,7 @@ class ChatMessage(BaseModel):
 
     role: str
     # A list if there is an image or a video.
-    content: str | list[TextPart | ImagePart | VideoPart] | None = None
+    content: str | Many[TextPart | ImagePart | VideoPart] | None = None
 
     @field_validator("content", mode="before")
     @classmethod
@@ -135,14 +146,17 @@ def _check_whole(message: ChatMessage, param: str) -> None:
 
 def check_roles(messages: Sequence[ChatMessage], template: str) -> None:
     """Raises ApiError 400 for a role that is not OpenAI's and that the template does not name."""
+    known = set(ROLES)
     for i, message in enumerate(messages):
-        its_own = re.search(_QUOTED.format(re.escape(message.role)), template)
-        if message.role not in ROLES and not its_own:
+        if message.role in known:
+            continue
+        if not re.search(_QUOTED.format(re.escape(message.role)), template):
             raise bad_request(
                 f"messages[{i}].role must be {', '.join(ROLES[:-1])} or {ROLES[-1]},"
                 f" not {message.role[:40]!r}",
                 f"messages[{i}].role",
             )
+        known.add(message.role)
 
 
 def _parts(message: ChatMessage) -> list[dict[str, str]]:
@@ -205,9 +219,11 @@ class ChatRequest(OpenAIFields):
         "modalities": (["text"],),
         "audio": (),
         "prediction": (),
+        "mm_processor_kwargs": ({},),
+        "media_io_kwargs": ({},),
     }
 
-    messages: Annotated[list[ChatMessage], Field(min_length=1)]
+    messages: Annotated[Many[ChatMessage], Field(min_length=1)]
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     logprobs: bool | None = None
@@ -217,6 +233,7 @@ class ChatRequest(OpenAIFields):
     tool_choice: Any = None
     parallel_tool_calls: Any = None
     chat_template_kwargs: dict[str, Any] | None = None
+    resume_call_ids: Many[CallId] = Field(default_factory=list)
     # Named as in vLLM and SGLang: the answer continues the last message, an assistant's.
     continue_final_message: bool = False
     add_generation_prompt: bool | None = None  # None: unless the last message is continued
@@ -239,3 +256,11 @@ class ChatRequest(OpenAIFields):
         if self.top_logprobs is not None and not self.logprobs:
             raise bad_request("top_logprobs is only allowed with logprobs: true", "top_logprobs")
         return self
+
+
+def chat_of(fields: dict[str, Any]) -> ChatRequest:
+    """A chat that another API's request is. Raises ApiError 400, as for a chat's own body."""
+    try:
+        return ChatRequest.model_validate(fields)
+    except ValidationError as error:
+        raise validation_error(RequestValidationError(error.errors()), ChatRequest) from None

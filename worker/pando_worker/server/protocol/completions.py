@@ -3,11 +3,12 @@
 from pydantic import model_validator
 
 from pando_worker.server.errors import bad_request
-from pando_worker.server.protocol.base import TokenId
+from pando_worker.server.protocol.base import Language, TokenId
 from pando_worker.server.protocol.openai import OpenAIFields, TopLogprobs
+from pando_worker.server.protocol.pieces import Many
 from pando_worker.server.protocol.sampling import UNSUPPORTED_SAMPLING, Samples
 
-Prompts = str | list[TokenId] | list[str] | list[list[TokenId]]
+Prompts = str | Many[TokenId] | Many[str] | Many[Many[TokenId]]
 """One prompt or several, each as text or token ids."""
 
 
@@ -17,6 +18,8 @@ class CompletionRequest(OpenAIFields):
     prompt: Prompts
     best_of: Samples | None = None
     echo: bool | None = None
+    src_lang: Language | None = None  # of models that translate
+    tgt_lang: Language | None = None
     logprobs: TopLogprobs | None = None
 
     @property

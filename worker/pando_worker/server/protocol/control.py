@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 from pando_worker.server.errors import bad_request
 from pando_worker.server.protocol.base import RequestBody, TokenId
 from pando_worker.server.protocol.chat import ChatMessage
+from pando_worker.server.protocol.pieces import Many
 
 
 class TokenizeRequest(RequestBody):
@@ -14,8 +15,8 @@ class TokenizeRequest(RequestBody):
 
     model: str | None = None
     prompt: str | None = None
-    messages: Annotated[list[ChatMessage], Field(min_length=1)] | None = None
-    tools: list[dict[str, Any]] | None = None
+    messages: Annotated[Many[ChatMessage], Field(min_length=1)] | None = None
+    tools: Many[dict[str, Any]] | None = None
     add_special_tokens: bool = True  # for a prompt; a chat template adds its own
     add_generation_prompt: bool = True
     return_token_strs: bool = False
@@ -32,7 +33,7 @@ class DetokenizeRequest(RequestBody):
     """POST /detokenize"""
 
     model: str | None = None
-    tokens: list[TokenId]
+    tokens: Many[TokenId]
 
 
 class AbortRequest(RequestBody):

@@ -1,48 +1,20 @@
 """POST /v1/embeddings."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from pando_worker.server.errors import bad_request
-from pando_worker.server.protocol.base import CacheSalt, Neutral, Priority, RequestBody
-from pando_worker.server.protocol.chat import ChatMessage, check_continued
-from pando_worker.server.protocol.completions import Prompts
-from pando_worker.server.protocol.openai import TruncatePromptTokens, check_truncation
-
-MAX_INPUTS = 2048  # OpenAI's
+from pando_worker.server.protocol.base import Neutral
+from pando_worker.server.protocol.pooled import InputsRequest
 
 
-class EmbeddingRequest(RequestBody):
+class EmbeddingRequest(InputsRequest):
     UNSUPPORTED: ClassVar[Mapping[str, Neutral]] = {
         "chat_template": (),
         "mm_processor_kwargs": ({},),
     }
 
     model: str
-    input: Prompts | None = None
-    # In its place, as in vLLM: a conversation, which is one input.
-    messages: Annotated[list[ChatMessage], Field(min_length=1)] | None = None
-    add_generation_prompt: bool = False
-    continue_final_message: bool = False
-    chat_template_kwargs: dict[str, Any] | None = None
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, Field(ge=1)] | None = None
-    priority: Priority | None = None
-    cache_salt: CacheSalt | None = None
-    truncate_prompt_tokens: TruncatePromptTokens | None = None
-
-    @model_validator(mode="after")
-    def _can_be_done(self) -> "EmbeddingRequest":
-        check_truncation(self.truncate_prompt_tokens)
-        if (self.input is None) == (self.messages is None):
-            raise bad_request("give either 'input' or 'messages'", "input")
-        if self.messages is not None and self.continue_final_message:
-            check_continued(self.messages[-1], self.add_generation_prompt)
-        given = self.input if isinstance(self.input, list) else []
-        if len(given) > MAX_INPUTS and not isinstance(given[0], int):
-            raise bad_request(
-                f"a request may have at most {MAX_INPUTS} inputs, not {len(given)}", "input"
-            )
-        return self

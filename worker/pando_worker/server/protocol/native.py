@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 from pando_worker.server.errors import bad_request
 from pando_worker.server.protocol.base import (
     CacheSalt,
+    Language,
     Neutral,
     Priority,
     RequestBody,
@@ -14,11 +15,11 @@ from pando_worker.server.protocol.base import (
     TokenId,
 )
 from pando_worker.server.protocol.openai import TopLogprobs
+from pando_worker.server.protocol.pieces import Many
 from pando_worker.server.protocol.sampling import UNSUPPORTED_SAMPLING, SamplingFields
 
 _UNSUPPORTED: dict[str, Neutral] = {
     "token_ids_logprob": ([],),
-    "image_data": (),
     "audio_data": (),
     "video_data": (),
     "input_embeds": (),
@@ -39,14 +40,18 @@ class NativeRequest(RequestBody):
     UNSUPPORTED = _UNSUPPORTED
 
     model: str | None = None
-    text: str | list[str] | None = None
-    input_ids: list[TokenId] | list[list[TokenId]] | None = None
+    text: str | Many[str] | None = None
+    input_ids: Many[TokenId] | Many[Many[TokenId]] | None = None
+    # URLs, for the image tokens of the only prompt.
+    image_data: str | Many[str] | None = None
     sampling_params: NativeSamplingParams = NativeSamplingParams()
     stream: bool = False
     rid: Annotated[str, Field(pattern=r"^[\x21-\x7e]{1,128}$")] | None = None
     priority: Priority | None = None
-    resume_token_ids: list[TokenId] = Field(default_factory=list)
+    resume_token_ids: Many[TokenId] = Field(default_factory=list)
     cache_salt: CacheSalt | None = None
+    src_lang: Language | None = None  # of models that translate
+    tgt_lang: Language | None = None
     return_logprob: bool = False
     logprob_start_len: Annotated[int, Field(ge=-1, lt=2**31)] = -1  # -1: only the output's
     top_logprobs_num: TopLogprobs = 0
@@ -57,3 +62,7 @@ class NativeRequest(RequestBody):
         if (self.text is None) == (self.input_ids is None):
             raise bad_request("give either text or input_ids", "text")
         return self
+
+    @property
+    def image_urls(self) -> list[str]:
+        return [self.image_data] if isinstance(self.image_data, str) else self.image_data or []

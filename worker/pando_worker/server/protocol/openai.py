@@ -6,13 +6,14 @@ from pydantic import Field, field_validator, model_validator
 
 from pando_worker.server.errors import bad_request
 from pando_worker.server.protocol.base import CacheSalt, Priority, RequestBody, TokenId
+from pando_worker.server.protocol.pieces import Many
 from pando_worker.server.protocol.sampling import SamplingFields
 
 MAX_TOP_LOGPROBS = 20
 TopLogprobs = Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)]
 
 TruncatePromptTokens = Annotated[int, Field(ge=-1)]
-"""How many tokens at the prompt's end to keep; -1: as many as fit; None: refuse a long prompt."""
+"""How many of the prompt's tokens to keep; -1: as many as fit; None: refuse a long prompt."""
 
 
 def check_truncation(keep_last: int | None) -> None:
@@ -34,7 +35,7 @@ class OpenAIFields(SamplingFields):
     stream: bool = False
     stream_options: StreamOptions | None = None
     priority: Priority | None = None
-    resume_token_ids: list[TokenId] = Field(default_factory=list)
+    resume_token_ids: Many[TokenId] = Field(default_factory=list)
     cache_salt: CacheSalt | None = None
     truncate_prompt_tokens: TruncatePromptTokens | None = None
     # OpenAI's and vLLM's constraints, read by `server/jobs/constraints.py`.

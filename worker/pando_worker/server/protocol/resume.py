@@ -7,8 +7,14 @@ strings, a grammar, and the parsers of tool calls and reasoning. The answer repe
 continues as the lost one would have; its header `x-pando-resumed-tokens` is the number of tokens
 that were not generated here. Log-probabilities cover only tokens generated here, not the prompt and
 not the resumed tokens.
+
+Ids that the client has are the answer's here, too: `resume_call_ids` are those of its first tool
+calls, `resume_response_id` is that of a response of OpenAI's, which this worker then keeps.
 """
 
+from typing import Annotated
+
+from pydantic import Field
 from starlette.requests import Request
 
 from pando_worker.server.errors import bad_request
@@ -16,6 +22,9 @@ from pando_worker.server.errors import bad_request
 ASKED = "x-pando-token-ids"
 RESUMED = b"x-pando-resumed-tokens"
 FIELD = "resume_token_ids"
+
+CallId = Annotated[str, Field(min_length=1, max_length=256)]
+ResponseId = Annotated[str, Field(pattern=r"^resp_[A-Za-z0-9]{1,64}$")]
 
 
 def tells_tokens(request: Request) -> bool:

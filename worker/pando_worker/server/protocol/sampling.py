@@ -6,6 +6,7 @@ from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from pando_worker.server.protocol.base import Neutral, RequestBody, Seed, TokenId
+from pando_worker.server.protocol.pieces import Many
 
 MAX_STOPS = 16
 MAX_STOP_CHARS = 1024
@@ -50,7 +51,7 @@ class SamplingFields(RequestBody):
     logit_bias: Annotated[dict[int, Bias], Field(max_length=MAX_BIASES)] | None = None
     seed: Seed | None = None
     n: Samples | None = None
-    stop: list[str] = Field(default_factory=list)
+    stop: Many[str] = Field(default_factory=list)
     stop_token_ids: Annotated[list[TokenId], Field(max_length=MAX_STOP_TOKEN_IDS)] | None = None
     ignore_eos: bool = False
     include_stop_str_in_output: bool = False

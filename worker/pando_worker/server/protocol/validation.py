@@ -70,15 +70,18 @@ def _problem(
         case "literal_error":
             return f"must be {context['expected']}, not {_shown(value)}"
         case "too_long" | "too_short":
-            least = context.get("min_length")
-            limit = f"at least {least}" if least else f"at most {context['max_length']}"
-            return f"must have {limit} items, not {context['actual_length']}"
+            return f"must have {_count(context, 'item')}, not {context['actual_length']}"
         case "string_too_long" | "string_too_short":
-            least = context.get("min_length")
-            limit = f"at least {least}" if least else f"at most {context['max_length']}"
-            return f"must have {limit} characters, not {len(value)}"
+            return f"must have {_count(context, 'character')}, not {len(value)}"
         case _:  # our own validators' words, or a rare one of pydantic's
             return str(found["msg"][0].lower() + found["msg"][1:])
+
+
+def _count(context: Mapping[str, Any], unit: str) -> str:
+    """The number of items or characters that a value may have, such as "at least 1 item"."""
+    least: int | None = context.get("min_length")
+    bound, number = ("at least", least) if least else ("at most", context["max_length"])
+    return f"{bound} {number} {unit}{'' if number == 1 else 's'}"
 
 
 def _noun(found: Mapping[str, Any]) -> str | None:

@@ -7,7 +7,7 @@ assumes a maximum length of a token: some tokenizers make one token of any run o
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pando_worker.server.errors import bad_request
+from pando_worker.server.errors import too_long
 
 Encode = Callable[[str], list[int]]
 
@@ -21,13 +21,15 @@ class Room:
     """The room for a prompt. A text is only tokenized as far as this requires."""
 
     tokens: int  # the model's context
-    keep_last: int | None  # only this many of the last tokens are used
+    keep: int | None  # only this many tokens are used, the last ones
     param: str  # the request's field, for errors
+    # The first ones instead, with the tokens that the tokenizer adds, as encoders need them.
+    from_start: bool = False
 
 
 def is_long(text: str, room: Room) -> bool:
     """Whether tokenizing all of the text may be a waste."""
-    wanted = room.tokens if room.keep_last is None else min(room.keep_last, room.tokens)
+    wanted = room.tokens if room.keep is None else min(room.keep, room.tokens)
     return len(text) > _CHARS_A_TOKEN * wanted + PIECE_CHARS
 
 
@@ -43,13 +45,25 @@ def refuse_far_too_long(text: str, room: Room, encode: Encode) -> None:
         counted += len(encode(text[start : start + PIECE_CHARS]))
         if counted > 2 * room.tokens:
             read = min(start + PIECE_CHARS, len(text))
-            raise bad_request(
+            raise too_long(
                 f"{len(text)} characters of text are far too long: at most {room.tokens} tokens"
                 f" fit, and the first {read} characters alone have about"
                 f" {counted}",
                 room.param,
-                "context_length_exceeded",
             )
+
+
+def refuse_far_too_many(messages: int, room: Room) -> None:
+    """A message has a token at least, so as many need not be rendered.
+
+    Raises:
+        ApiError: 400.
+    """
+    if room.keep is None and messages > 2 * room.tokens:
+        raise too_long(
+            f"{messages} messages are far too many: at most {room.tokens} tokens fit",
+            room.param,
+        )
 
 
 def last_tokens(text: str, keep: int, encode: Encode) -> list[int]:
@@ -68,3 +82,12 @@ def last_tokens(text: str, keep: int, encode: Encode) -> list[int]:
             return longer
         shorter, size = longer, 2 * size
     return encode(text)
+
+
+def first_text(text: str, keep: int, encode: Encode) -> str:
+    """The beginning of a text, with at least `keep` of its tokens if it has as many, and some
+    more."""
+    size = _CHARS_A_TOKEN * keep + PIECE_CHARS
+    while size < len(text) and len(encode(text[:size])) <= keep + _AGREEMENT:
+        size *= 2
+    return text[:size]

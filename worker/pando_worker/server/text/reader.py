@@ -46,13 +46,16 @@ class TextOptions:
     include_stop: bool = False  # keep the stop string or token that ends the text
     special_tokens: Mapping[int, bytes] = field(default_factory=dict)  # those to keep in the text
     unstoppable: int = 0  # tokens at the beginning in which stop strings are ignored
+    is_whole: bool = False  # the output is a text of its own, as an encoder-decoder's
 
 
 class OutputReader:
     def __init__(self, index: int, vocabulary: Vocabulary, options: TextOptions) -> None:
         self._index = index
         self._options = options
-        self._detokenizer = Detokenizer(vocabulary, options.special_tokens)
+        self._detokenizer = Detokenizer(
+            vocabulary, options.special_tokens, is_whole=options.is_whole
+        )
         self._stops = StopStrings(options.stop, include=options.include_stop)
         self._scores = _HeldScores()
         self._tokens = 0

@@ -5,13 +5,16 @@ import inspect
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
 import jinja2
+from pydantic import BaseModel
 
 from pando_worker.server.errors import bad_request
 from pando_worker.server.text.long_texts import Room, is_long, last_tokens, refuse_far_too_long
+from pando_worker.server.text.pairs import TokenPair, truncated
 from pando_worker.tokenizer.detokenizer import Vocabulary
 from pando_worker.tokenizer.essentials import load_essentials
 from pando_worker.tokenizer.loading import load_tokenizer
@@ -23,6 +26,8 @@ INLINE_CHARS = 8192
 character it would delay every stream."""
 
 _THREADS = 2
+_END = object()
+_MARKUP = 16  # characters that a template writes around an object or a list
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +39,13 @@ class Prompt:
 class Tokenizer:
     """Thread-safe, since the Rust tokenizer is only read once it is loaded."""
 
-    def __init__(self, model_dir: Path) -> None:
-        """Raises UnsupportedModel or BrokenCheckpoint if there is no usable tokenizer."""
+    def __init__(self, model_dir: Path, *, generates: bool = True) -> None:
+        """
+        Args:
+            generates: whether tokens become text one by one; else any kind of tokenizer will do
+
+        Raises UnsupportedModel or BrokenCheckpoint if there is no usable tokenizer.
+        """
         self._model_dir = model_dir
         self._essentials = load_essentials(model_dir)
         self._backend = self._essentials.backend()
@@ -43,7 +53,7 @@ class Tokenizer:
         self._backend.no_truncation()
         self._backend.no_padding()
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="tokenizer")
-        self.vocabulary = Vocabulary(self._backend)
+        self.vocabulary = Vocabulary(self._backend, generates=generates)
         self.eos_token_id = self._essentials.eos_token_id
         self._templates: Future[_Templates] | None = None
 
@@ -61,6 +71,15 @@ class Tokenizer:
         Raises ApiError 400 for text that is not Unicode or is far too long.
         """
         return await self._run(lambda: self._encode(text, room, add_special_tokens), len(text))
+
+    async def encode_pair(self, first: str, second: str, room: Room) -> TokenPair:
+        """Two texts as one prompt, with the tokens that the tokenizer puts around and between them.
+
+        Raises ApiError 400 for text that is not Unicode or is far too long.
+        """
+        return await self._run(
+            lambda: self._encode_pair(first, second, room), len(first) + len(second)
+        )
 
     async def encode_chat(
         self,
@@ -100,7 +119,7 @@ class Tokenizer:
             text = templates.render(messages, add_generation_prompt, given) + answer
             return self._encode(edit(text), room, False)
 
-        return await self._run(render_and_encode, _chars([messages, tools, answer]))
+        return await self.run(render_and_encode, [messages, tools, answer])
 
     @property
     def chat_template(self) -> str | None:
@@ -112,6 +131,20 @@ class Tokenizer:
         """The text of a whole token sequence, with or without its special tokens."""
         return str(self._backend.decode(token_ids, skip_special_tokens=not special_tokens))
 
+    async def decode_all(self, token_ids: list[int]) -> str:
+        """`decode`, in a thread if it takes long."""
+        return await self._run(lambda: self.decode(token_ids), len(token_ids))
+
+    @property
+    def around_text(self) -> list[int]:
+        """The special tokens that it puts around a text."""
+        return list(self._backend.encode("").ids)
+
+    def special_token(self, text: str) -> int | None:
+        """A special token's id; None if there is none with this text."""
+        wanted = text.encode()
+        return next((id for id, name in self.vocabulary.special.items() if name == wanted), None)
+
     def tokens(self, token_ids: list[int]) -> list[str]:
         """The vocabulary's own spelling of each token."""
         return [self._backend.id_to_token(token_id) or "" for token_id in token_ids]
@@ -120,28 +153,49 @@ class Tokenizer:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _encode(self, text: str, room: Room | None, add_special_tokens: bool) -> Prompt:
-        try:
-            num_bytes = len(text.encode())
-        except UnicodeEncodeError as error:
-            param = room.param if room else None
-            raise bad_request(f"the prompt is not valid Unicode: {error.reason}", param) from error
+        num_bytes = check_unicode(text, room.param if room else None)
 
-        def encode(part: str, special: bool = add_special_tokens) -> list[int]:
-            return list(self._backend.encode(part, add_special_tokens=special).ids)
+        def encode(part: str) -> list[int]:
+            return list(self._backend.encode(part, add_special_tokens=add_special_tokens).ids)
 
+        if room is not None and room.keep is not None and room.from_start:
+            ids = truncated(self._backend, text, None, room).token_ids
+            return Prompt(ids, len(self.decode(ids).encode()))
         if room is not None and is_long(text, room):
-            if room.keep_last is not None:
+            if room.keep is not None:
                 # With more tokens it is too long anyway.
-                keep = min(room.keep_last, room.tokens + 1)
+                keep = min(room.keep, room.tokens + 1)
                 ids = last_tokens(text, keep, encode)
                 return Prompt(ids, len(self.decode(ids[-keep:]).encode()))
-            refuse_far_too_long(text, room, lambda part: encode(part, False))
+            refuse_far_too_long(text, room, self._plain)
         return Prompt(encode(text), num_bytes)
+
+    def _encode_pair(self, first: str, second: str, room: Room) -> TokenPair:
+        for text in (first, second):
+            check_unicode(text, room.param)
+            if room.keep is None and is_long(text, room):
+                refuse_far_too_long(text, room, self._plain)
+        return truncated(self._backend, first, second, room)
+
+    def _plain(self, text: str) -> list[int]:
+        return list(self._backend.encode(text, add_special_tokens=False).ids)
+
+    async def run(self, work: Callable[[], T], value: object) -> T:
+        """Runs the work in a thread if the value, which it goes through, is large."""
+        return await self._run(work, _chars(value))
 
     async def _run(self, work: Callable[[], T], chars: int) -> T:
         if chars <= INLINE_CHARS:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+
+def check_unicode(text: str, param: str | None) -> int:
+    """The text's bytes. Raises ApiError 400 for text that is not Unicode."""
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError as error:
+        raise bad_request(f"the prompt is not valid Unicode: {error.reason}", param) from error
 
 
 class _Templates:
@@ -175,9 +229,23 @@ class _Templates:
 
 
 def _chars(value: object) -> int:
-    """About how many characters this value becomes in a template."""
-    if isinstance(value, str):
-        return len(value)
-    if isinstance(value, dict):
-        return sum(_chars(part) for item in value.items() for part in item)
-    return sum(map(_chars, value)) if isinstance(value, list | tuple) else 8
+    """About how many characters this value becomes in a template; more than `INLINE_CHARS` are not
+    counted further."""
+    chars, rest = 0, [iter((value,))]
+    while rest and chars <= INLINE_CHARS:
+        match next(rest[-1], _END):
+            case str(text):
+                chars += len(text)
+            case dict(fields):
+                chars += _MARKUP
+                rest.append(chain.from_iterable(fields.items()))
+            case list() | tuple() as values:
+                chars += _MARKUP
+                rest.append(iter(values))
+            case end if end is _END:
+                rest.pop()
+            case BaseModel() as model:
+                rest.append(iter((vars(model), model.model_extra)))
+            case _:
+                chars += 8
+    return chars

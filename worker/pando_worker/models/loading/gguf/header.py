@@ -79,14 +79,14 @@ def read_header(path: Path) -> Header:
         UnsupportedModel: a version, a byte order or a tensor's type that is not read.
     """
     with _mapped(path) as data:
-        reader = _Reader(path, data)
+        reader = _HeaderReader(path, data)
         try:
             return _read(reader)
         except UnicodeDecodeError as error:
             raise reader.broken(f"text that is not UTF-8 ({error})") from error
 
 
-def _read(reader: "_Reader") -> Header:
+def _read(reader: "_HeaderReader") -> Header:
     if reader.take(4) != b"GGUF":
         raise reader.broken("no GGUF at its start")
     version = reader.number("I")
@@ -128,7 +128,7 @@ def _mapped(path: Path) -> Iterator[mmap.mmap]:
         raise BrokenCheckpoint(f"cannot read {path}: {error}") from error
 
 
-class _Reader:
+class _HeaderReader:
     def __init__(self, path: Path, data: mmap.mmap) -> None:
         self.path = path
         self.data = data

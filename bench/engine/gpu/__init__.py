@@ -1,1 +1,0 @@
-"""The parts of `gpu_engine.py`."""

@@ -1,0 +1,57 @@
+"""Gives memory back to the system after a burst of large requests.
+
+Memory that Python and glibc have freed stays with the process in three ways. Objects that refer to
+each other, such as an error and its traceback, wait for a full garbage collection. glibc keeps
+freed blocks between used ones. And once it has freed a large block, it takes blocks of up to
+32 MiB from its heap, which shrinks at its end only.
+"""
+
+import asyncio
+import ctypes
+import gc
+from collections.abc import Callable
+
+SOON_S = 2.0
+PAUSE_S = 10.0
+"""Between two trims: the garbage collection of one holds the event loop for some milliseconds."""
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # of glibc's malloc.h
+_LARGE_BLOCK = 256 * 1024
+_ARENAS = 2
+
+
+def keep_little_free_memory() -> None:
+    """Makes glibc return freed blocks above 256 KiB at once, for the life of the process. Call it
+    at the start, when few threads have arenas of their own."""
+    if set_option := _glibc("mallopt"):
+        set_option(_M_MMAP_THRESHOLD, _LARGE_BLOCK)
+        set_option(_M_TRIM_THRESHOLD, _LARGE_BLOCK)
+        set_option(_M_ARENA_MAX, _ARENAS)
+
+
+class Trimmer:
+    """Trims once for all calls of `soon` in a time, SOON_S after the first, and not more often than
+    every PAUSE_S."""
+
+    def __init__(self) -> None:
+        self._timer: asyncio.TimerHandle | None = None
+        self._not_before = 0.0
+
+    def soon(self) -> None:
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_at(max(loop.time() + SOON_S, self._not_before), self._trim)
+
+    def _trim(self) -> None:
+        self._timer = None
+        self._not_before = asyncio.get_running_loop().time() + PAUSE_S
+        gc.collect()
+        if trim := _glibc("malloc_trim"):
+            # ctypes releases the GIL meanwhile.
+            asyncio.get_running_loop().run_in_executor(None, trim, 0)
+
+
+def _glibc(name: str) -> Callable[..., int] | None:
+    """A function of glibc; None where another C library is used."""
+    function: Callable[..., int] | None = getattr(ctypes.CDLL(None), name, None)
+    return function

@@ -1,0 +1,226 @@
+"""Hostile requests and the status that each gets, from a router and from a worker.
+
+To add one, append a `Row`. The test sends it to both, beside normal requests.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tests.e2e.conftest import MODEL
+
+CHATS, COMPLETIONS, EMBEDDINGS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
+RESPONSES, MESSAGES, SPEECH = "/v1/responses", "/v1/messages", "/v1/audio/transcriptions"
+LOAD = "/v1/load_lora_adapter"
+PROBE = b"GET /health_generate HTTP/1.1"
+BOUNDARY = b"multipart/form-data; boundary=x"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    name: str
+    data: Callable[[], bytes]  # what the client sends
+    status: int  # from both
+    at_worker: int | None = None  # from the worker, if it is another
+
+
+def raw(data: bytes) -> Callable[[], bytes]:
+    return lambda: data
+
+
+def get(*lines: bytes, first: bytes = b"GET /healthz HTTP/1.1") -> Callable[[], bytes]:
+    return raw(b"\r\n".join((first, *lines)) + b"\r\n\r\n")
+
+
+def post(path: str, body: bytes, *headers: bytes) -> bytes:
+    length = b"content-length: %d" % len(body)
+    lines = (f"POST {path} HTTP/1.1".encode(), b"host: x", length, *headers)
+    return b"\r\n".join(lines) + b"\r\n\r\n" + body
+
+
+def chunked(body: bytes, *headers: bytes) -> Callable[[], bytes]:
+    te = b"transfer-encoding: chunked"
+    lines = (f"POST {COMPLETIONS} HTTP/1.1".encode(), b"host: x", te, *headers)
+    return raw(b"\r\n".join(lines) + b"\r\n\r\n" + body)
+
+
+def text(path: str, body: bytes, *headers: bytes) -> Callable[[], bytes]:
+    return lambda: post(path, body, *headers)
+
+
+def sent(path: str, **fields: Any) -> Callable[[], bytes]:
+    return lambda: post(path, json.dumps({"model": MODEL, **fields}).encode())
+
+
+def many(path: str, field: str, value: str, count: int) -> Callable[[], bytes]:
+    """A list of so many equal values."""
+    return lambda: post(
+        path, f'{{"model":"{MODEL}","{field}":[{",".join([value] * count)}]}}'.encode()
+    )
+
+
+def parts(count: int) -> Callable[[], bytes]:
+    content = ",".join(['{"type":"text","text":"x"}'] * count)
+    message = f'{{"role":"user","content":[{content}]}}'
+    return lambda: post(CHATS, f'{{"model":"{MODEL}","messages":[{message}]}}'.encode())
+
+
+def turns(path: str, count: int) -> Callable[[], bytes]:
+    """A conversation with Anthropic's fields, which takes turns."""
+    message = '{"role":"user","content":"x"},{"role":"assistant","content":"y"}'
+    messages = ",".join([message] * (count // 2))
+    body = f'{{"model":"{MODEL}","max_tokens":1,"messages":[{messages}]}}'
+    return lambda: post(path, body.encode())
+
+
+def seen(url: str) -> dict[str, Any]:
+    """A message of OpenAI's responses with an image."""
+    return {"role": "user", "content": [{"type": "input_image", "image_url": url}]}
+
+
+def form(kind: bytes, body: bytes) -> Callable[[], bytes]:
+    return lambda: post(SPEECH, body, b"content-type: " + kind)
+
+
+def fields(count: int) -> Callable[[], bytes]:
+    one = b'--x\r\ncontent-disposition: form-data; name="a"\r\n\r\nb\r\n'
+    return form(BOUNDARY, one * count + b"--x--\r\n")
+
+
+def completion(**fields: Any) -> Callable[[], bytes]:
+    return sent(COMPLETIONS, **{"prompt": "x", "max_tokens": 1, **fields})
+
+
+def chat(content: Any) -> Callable[[], bytes]:
+    return sent(CHATS, messages=[{"role": "user", "content": content}], max_tokens=1)
+
+
+SIMPLE = f'{{"model":"{MODEL}","prompt":"x","max_tokens":1}}'.encode()
+MESSAGE = '{"role":"user","content":"x"}'
+
+FRAMING = [
+    Row("two lengths", get(b"host: x", b"content-length: 1", b"content-length: 2"), 400),
+    Row("a length and chunks", chunked(b"0\r\n\r\n", b"content-length: 4"), 400),
+    Row("gzip, then chunked", get(b"host: x", b"transfer-encoding: gzip, chunked"), 501),
+    Row("chunked twice", chunked(b"0\r\n\r\n", b"transfer-encoding: chunked"), 400),
+    Row(
+        "a transfer coding in HTTP/1.0",
+        raw(b"POST / HTTP/1.0\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n"),
+        400,
+    ),
+    Row("no host", get(b"accept: */*"), 400),
+    Row("two hosts", get(b"host: x", b"host: y"), 400),
+    Row("HTTP/0.9", raw(b"GET /healthz\r\n\r\n"), 505),
+    Row("HTTP/3.0", get(b"host: x", first=b"GET /healthz HTTP/3.0"), 400),
+    Row("a folded header", get(b"host: x", b"x-a: b", b" c"), 400),
+    Row("a bare line feed", raw(b"GET /healthz HTTP/1.1\nhost: x\n\n"), 400),
+    Row("a blank before the colon", get(b"host: x", b"content-length : 0"), 400),
+    Row("a NUL in a header", get(b"host: x", b"x-a: \x00"), 400),
+    Row("a negative length", get(b"host: x", b"content-length: -1"), 400),
+    Row("a length of 30 digits", get(b"host: x", b"content-length: " + b"9" * 30), 400),
+    Row("a chunk of 17 digits", chunked(b"1" * 17 + b"\r\n"), 400),
+    Row("a chunk that is no number", chunked(b"xyz\r\n"), 400),
+    Row(
+        "chunks of one byte",
+        chunked(b"".join(b"1;" + b"e" * 99 + b"\r\nx\r\n" for _ in range(2000))),
+        400,
+    ),
+    Row("300 headers", get(b"host: x", *[b"x-a: b"] * 300), 431),
+    Row("a long header", get(b"host: x", b"x-a: " + b"b" * 100_000), 431),
+    Row("a long path", get(b"host: x", first=b"GET /" + b"a" * 100_000 + b" HTTP/1.1"), 431),
+    Row("CONNECT", get(b"host: x", first=b"CONNECT x:1 HTTP/1.1"), 501),
+    Row("a compressed body", text(COMPLETIONS, SIMPLE, b"content-encoding: gzip"), 415),
+    Row("escapes in the path", get(b"host: x", first=b"POST /%1b%5b31mEVIL%0d%0a HTTP/1.1"), 404),
+]
+
+VALUES = [
+    Row("300,000 ids to detokenize", many("/detokenize", "tokens", "1", 300_000), 413),
+    Row("100,000 ids to detokenize", many("/detokenize", "tokens", "1", 100_000), 400),
+    Row("1,000,000 messages", many(CHATS, "messages", MESSAGE, 1_000_000), 413),
+    Row("20,000 messages", many(CHATS, "messages", MESSAGE, 20_000), 400),
+    Row("1,000,000 prompt ids", many(COMPLETIONS, "prompt", "1", 1_000_000), 413),
+    Row("200,000 prompt ids", many(COMPLETIONS, "prompt", "1", 200_000), 400),
+    Row("1,000,000 prompts", many(COMPLETIONS, "prompt", '"x"', 1_000_000), 413),
+    Row("200,000 prompts", many(COMPLETIONS, "prompt", '"x"', 200_000), 400),
+    Row("1,000,000 inputs", many(EMBEDDINGS, "input", '"x"', 1_000_000), 413),
+    Row("200,000 inputs", many(EMBEDDINGS, "input", '"x"', 200_000), 400),
+    Row("1,000,000 documents", many("/v1/rerank", "documents", '"x"', 1_000_000), 413),
+    Row("documents of numbers", sent("/v1/rerank", query="x", documents=[1, 2]), 400),
+    Row("no documents", sent("/rerank", query="x", documents=[]), 400),
+    Row("200,000 texts to score", many("/v1/score", "text_2", '"x"', 200_000), 400),
+    Row(
+        "texts to score that do not pair up",
+        sent("/score", text_1=["a", "b"], text_2=["c"] * 3),
+        400,
+    ),
+    Row("1,000,000 texts to classify", many("/classify", "input", '"x"', 1_000_000), 413),
+    Row("nothing to classify", sent("/v1/classify"), 400),
+    Row("1,000,000 parts", parts(1_000_000), 413),
+    Row("1,000,000 unknown values", many(COMPLETIONS, "unknown", "1", 1_000_000), 413),
+    Row("60,000 nested lists", text(COMPLETIONS, b'{"model":"m","prompt":' + b"[" * 60_000), 400),
+    Row("1,000,000 nested lists", text(COMPLETIONS, b"[" * 1_000_000), 413),
+]
+
+JSON = [
+    Row("no JSON", text(COMPLETIONS, b"{"), 400),
+    Row("no UTF-8", text(COMPLETIONS, SIMPLE.replace(b'"x"', b'"\xff"')), 400),
+    Row("half a surrogate pair", text(COMPLETIONS, SIMPLE.replace(b'"x"', b'"\\ud800"')), 400),
+    Row("1e999", text(COMPLETIONS, SIMPLE.replace(b'"x",', b'"x","temperature":1e999,')), 400),
+    Row("a number of 5,000 digits", completion(max_tokens=10**4000), 400),
+    Row("a NUL", completion(prompt="\0"), 200),
+    Row("a key twice", text(COMPLETIONS, SIMPLE.replace(b"{", b'{"prompt":"y",')), 200),
+    Row("marks on one letter", completion(prompt="e" + "\u0301" * 100), 200),
+    Row(
+        "a schema of references",
+        completion(guided_json={"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}),
+        400,
+    ),
+    Row("a costly regex", completion(guided_regex="(a{1000}b){1000}"), 400),
+    Row(
+        "a URL within",
+        chat([{"type": "image_url", "image_url": {"url": "http://169.254.169.254/"}}]),
+        400,
+    ),
+    Row(
+        "a file within",
+        chat([{"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}]),
+        400,
+    ),
+]
+
+OTHERS = [
+    Row("1,000,000 items", many(RESPONSES, "input", MESSAGE, 1_000_000), 413),
+    Row("20,000 items", many(RESPONSES, "input", MESSAGE, 20_000), 400),
+    Row("1,000,000 of Anthropic's messages", many(MESSAGES, "messages", MESSAGE, 1_000_000), 413),
+    Row("20,000 of Anthropic's messages", turns(MESSAGES, 20_000), 400),
+    Row("20,000 messages to count", turns(f"{MESSAGES}/count_tokens", 20_000), 400),
+    Row("lists in Anthropic's messages", text(MESSAGES, b'{"messages":' + b"[" * 30_000), 400),
+    Row("lists in items", text(RESPONSES, b'{"input":' + b"[" * 30_000), 400),
+    Row("no UTF-8 for Anthropic's API", text(MESSAGES, b'{"model":"\xff"}'), 400),
+    Row("a URL in a response", sent(RESPONSES, input=[seen("http://169.254.169.254/")]), 400),
+    Row("a response with a path for its id", sent(f"{RESPONSES}/..%2f..%2fmetrics/cancel"), 404),
+    Row("a form without a boundary", form(b"multipart/form-data", b"--x--"), 400),
+    Row("a form of 20,000 fields", fields(20_000), 400),
+    Row("a form that never ends a head", form(BOUNDARY, b"--x\r\n" + b"a" * 100_000), 400),
+    Row("sound that is JSON", sent(SPEECH, file="x"), 400),
+    Row("a token for a cache", sent("/flush_cache"), 404, at_worker=401),
+    Row("another client's request", sent("/abort_request", rid="x"), 404, at_worker=401),
+    Row(
+        "1,000,000 names of an adapter",
+        many(LOAD, "lora_path", '"x"', 1_000_000),
+        413,
+        at_worker=401,
+    ),
+    Row(
+        "an adapter's name in a list",
+        many(LOAD, "lora_name", '"x"', 9),
+        400,
+        401,
+    ),
+    Row("a probe that generates", get(b"host: x", first=PROBE), 404, at_worker=200),
+    Row("a probe that is posted", sent("/health_generate", text="x"), 404, at_worker=405),
+    Row("no adapter", sent("/v1/unload_lora_adapter", lora_name=7), 400, at_worker=401),
+]
+
+ROWS = FRAMING + VALUES + JSON + OTHERS

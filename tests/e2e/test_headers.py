@@ -1,0 +1,75 @@
+"""What a client's headers say reaches the worker, through the router."""
+
+import asyncio
+from collections.abc import Iterator
+
+import openai
+import pytest
+
+from tests.e2e.conftest import MODEL
+from tests.e2e.up_process import UpProcess
+from tests.waiting import until_async
+
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
+
+WAITING = "pando_worker_waiting_requests"
+
+
+@pytest.fixture(scope="module")
+def up() -> Iterator[UpProcess]:
+    """A worker that runs one request at a time."""
+    environment = {
+        "PANDO_ROUTER_ALLOW_PRIORITY_HEADER": "true",
+        "PANDO_WORKER_SCHEDULE_POLICY": "priority",
+        "PANDO_WORKER_MAX_RUNNING_REQUESTS": "1",
+    }
+    with UpProcess("--workers", "1", environment=environment) as process:
+        yield process.wait_ready()
+
+
+async def say(client: openai.AsyncOpenAI, max_tokens: int, **headers: str) -> str:
+    """The answer's id."""
+    done = await client.chat.completions.create(
+        model=MODEL,
+        messages=[{"role": "user", "content": "What does this function do?"}],
+        max_tokens=max_tokens,
+        extra_body={"ignore_eos": True},
+        extra_headers={name.replace("_", "-"): value for name, value in headers.items()},
+    )
+    return done.id
+
+
+async def test_a_priority_orders_the_workers_queue(
+    up: UpProcess, client: openai.AsyncOpenAI
+) -> None:
+    [worker] = up.replicas()
+    ended: list[str] = []
+
+    async def queued(priority: str) -> None:
+        await say(client, 1, x_priority=priority)
+        ended.append(priority)
+
+    first = asyncio.create_task(say(client, 1500))
+    await until_async(
+        lambda: up.metric(worker, "pando_worker_running_requests") == 1, "the first runs"
+    )
+    others: list[asyncio.Task[None]] = []
+
+    def all_wait() -> bool:
+        return up.metric(worker, WAITING) == len(others)
+
+    for priority in ("5", "0", "-5"):
+        others.append(asyncio.create_task(queued(priority)))
+        await until_async(all_wait, "it waits")
+    await asyncio.gather(first, *others)
+    assert ended == ["-5", "0", "5"]
+
+
+async def test_a_request_id_is_the_workers_too(client: openai.AsyncOpenAI) -> None:
+    assert await say(client, 1, x_request_id="from-a-client") == "chatcmpl-from-a-client"
+
+
+async def test_a_deadline_ends_the_request_at_the_worker(client: openai.AsyncOpenAI) -> None:
+    with pytest.raises(openai.APIStatusError) as late:
+        await say(client, 4000, x_request_timeout_ms="500")
+    assert (late.value.status_code, late.value.code) == (504, "deadline_exceeded")

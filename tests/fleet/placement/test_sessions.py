@@ -1,0 +1,190 @@
+"""Sessions in the pool's memory: which of them go on, and which wait for room.
+
+The replica holds 100,000 tokens and computes 1,000 a second, so a session that pauses for up to
+100 s goes on.
+"""
+
+from typing import Any
+
+import pytest
+
+from pando_fleet.placement.placer import Placement, Placer, PoolCrowded
+from pando_fleet.redis.keys import PoolKeys
+from pando_fleet.redis.layout import lua
+from pando_fleet.redis.layout.rows import WORKING_SET, Crowded
+from pando_fleet.redis.wire import Wire
+from tests.fleet.world import POOL, World, path
+
+CHUNK_TOKENS = 64
+
+
+async def call(world: World, name: str, tokens: int, **fields: Any) -> Placement:
+    """A call of the session `name`, whose prompt has about so many tokens, in whole chunks."""
+    chunks = tokens // CHUNK_TOKENS
+    values: dict[str, Any] = {"bounds_sessions": True, "output_tokens": 0, **fields}
+    return await world.place(path(name, chunks), CHUNK_TOKENS * chunks, **values)
+
+
+async def crowded(world: World, name: str, tokens: int) -> Crowded:
+    with pytest.raises(PoolCrowded) as refused:
+        await call(world, name, tokens)
+    return refused.value.crowded
+
+
+async def ended(world: World, name: str, tokens: int) -> None:
+    """A call that has ended; the working set is counted anew afterwards."""
+    await world.release(await call(world, name, tokens))
+    await after(world, 0.3)
+
+
+async def after(world: World, seconds: float) -> None:
+    """Later, when the replica has sent another heartbeat."""
+    world.now_ms += int(1000 * seconds)
+    await world.beat("a")
+
+
+async def test_sessions_are_placed_until_their_tokens_fill_the_pool(world: World) -> None:
+    await world.beat("a")
+    for name in ("one", "two", "three"):
+        await call(world, name, 32_000)
+    found = await crowded(world, "four", 32_000)
+    assert (found.working_set_tokens, found.capacity_tokens) == (96_000, 100_000)
+    assert not found.is_back
+    await call(world, "small", 3_000)  # it fits
+
+
+async def test_a_call_that_extends_a_session_goes_on_and_counts_once(world: World) -> None:
+    await world.beat("a")
+    for name in ("one", "two", "three"):
+        await ended(world, name, 25_000)
+    for tokens in (30_000, 34_000, 50_000):
+        await ended(world, "one", tokens)  # beyond the pool's memory: it runs
+    found = await crowded(world, "four", 10_000)
+    assert found.working_set_tokens == pytest.approx(50_000 + 2 * 25_000, rel=0.04)
+
+
+async def test_what_sessions_share_counts_once(world: World) -> None:
+    await world.beat("a")
+    tools = path("tools", 500)
+    first, second = (tools + path(name, 1_000)[: 8 * 500] for name in ("one", "two"))
+    for keys in (first, second):
+        await world.place(keys, 64_000, bounds_sessions=True, output_tokens=0)
+    found = await crowded(world, "three", 32_000)
+    assert found.working_set_tokens == 64_000 + 32_000
+
+
+async def test_a_short_pause_keeps_the_place_and_a_long_one_lends_it(world: World) -> None:
+    await world.beat("a")
+    for name in ("one", "two"):
+        await ended(world, name, 45_000)
+    await after(world, 90)
+    await ended(world, "one", 46_000)
+    await after(world, 20)
+    await call(world, "guest", 30_000)  # the second one's share has fallen to less than half
+    found = await crowded(world, "two", 46_000)
+    assert found.is_back
+    await ended(world, "one", 47_000)
+
+
+async def test_a_pause_weighs_less_the_longer_it_lasts(world: World) -> None:
+    await world.beat("a")
+    await ended(world, "one", 64_000)
+    shares = []
+    for _ in range(4):
+        await after(world, 100)
+        shares.append((await crowded(world, "two", 99_000)).working_set_tokens / 64_000)
+    # With 100 s to stay: the probability of a return within them, after 100, 200, 300, 400 s.
+    assert shares == pytest.approx([1 / 2, 1 / 3, 1 / 4, 1 / 5], rel=0.02)
+
+
+async def test_sessions_that_pause_for_an_hour_are_forgotten(world: World) -> None:
+    await world.beat("a")
+    await ended(world, "one", 64_000)
+    await call(world, "other", 6_400, lease_ms=8_000_000)
+    await after(world, 3_700)
+    await call(world, "two", 64_000)
+    assert await world.redis.hlen(PoolKeys(POOL).sessions) == 3  # other, two, and the sum
+
+
+async def test_there_are_never_more_sessions_than_the_bound(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that pause for longer than their memory is worth make room."""
+    monkeypatch.setitem(lua._KNOWN, "MOST_SESSIONS", 4)
+    lua.source_of.cache_clear()
+    try:
+        await world.beat("a")
+        placer = Placer(world.wire, POOL, world.clock, every_s=None)
+        for number in range(8):
+            ask = world.ask(path(f"{number}", 10), 640, bounds_sessions=True, output_tokens=0)
+            placer.release(await placer.place(ask))
+            await placer.flush()
+        assert await world.redis.hlen(PoolKeys(POOL).sessions) == 4 + 1
+        await after(world, 0.3)
+        await placer.place(world.ask(path("more", 10), 640, bounds_sessions=True))
+        row: Any = await world.redis.hget(PoolKeys(POOL).sessions, "")
+        noted, _ = WORKING_SET.unpack(row)
+        assert noted.counted == world.now_ms, "the next call need not count again"
+        await after(world, 101)
+        ask = world.ask(path("late", 10), 640, bounds_sessions=True, output_tokens=0)
+        await placer.place(ask)
+        assert await world.redis.hlen(PoolKeys(POOL).sessions) == 1 + 1
+    finally:
+        lua.source_of.cache_clear()
+
+
+async def test_a_session_that_no_replica_could_hold_still_runs_alone(world: World) -> None:
+    await world.beat("a")
+    await call(world, "giant", 200_000)
+    assert (await crowded(world, "next", 6_400)).working_set_tokens == 200_000
+
+
+async def test_all_routers_see_the_same_sessions(world: World) -> None:
+    await world.beat("a")
+    await call(world, "one", 64_000)
+    wire = Wire(world.redis)
+    other = Placer(wire, POOL, world.clock, every_s=None)
+    try:
+        ask = world.ask(path("two", 1_000), 64_000, bounds_sessions=True, output_tokens=0)
+        with pytest.raises(PoolCrowded):
+            await other.place(ask)
+        more = world.ask(path("one", 1_100), 70_400, bounds_sessions=True, output_tokens=0)
+        assert (await other.place(more)).chosen.replica == "a"
+    finally:
+        await wire.aclose()
+
+
+async def test_without_the_bound_there_are_no_sessions(world: World) -> None:
+    await world.beat("a")
+    for number in range(5):
+        await call(world, f"{number}", 64_000, bounds_sessions=False)
+    assert not await world.redis.exists(PoolKeys(POOL).sessions)
+
+
+async def test_the_sessions_of_a_pool_that_is_used_once_are_forgotten_too(world: World) -> None:
+    await world.beat("a")
+    await call(world, "one", 64_000)
+    assert 0 < await world.redis.pttl(PoolKeys(POOL).sessions) <= 3_600_000
+
+
+async def test_short_prompts_are_never_held_back(world: World) -> None:
+    await world.beat("a")
+    await call(world, "one", 99_000)
+    await call(world, "question", 448)
+
+
+async def test_one_that_may_not_wait_is_placed_and_counts(world: World) -> None:
+    await world.beat("a")
+    for name in ("one", "two"):
+        await call(world, name, 64_000, may_wait=False)
+    assert (await crowded(world, "three", 6_400)).working_set_tokens == 128_000
+
+
+async def test_a_session_may_have_a_name(world: World) -> None:
+    """Its prompts need not extend each other, as when an agent shortens its conversation."""
+    await world.beat("a")
+    await call(world, "long", 64_000, session=b"mine")
+    await call(world, "short", 32_000, session=b"mine")
+    assert (await crowded(world, "other", 99_000)).working_set_tokens == 32_000
+    with pytest.raises(PoolCrowded):
+        await call(world, "elsewhere", 99_000, session=b"mine", tenant="somebody")

@@ -1,0 +1,164 @@
+"""The Triton kernels for mixtures of experts: in the interpreter against float64."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from pando_worker.cuda.fused_experts import fused_experts
+from pando_worker.models.fp8 import BLOCK, Fp8Matrix
+from pando_worker.models.mixture import SWIGLU, ExpertGate, ExpertWeights, sort_by_expert
+from tests.examples import examples
+from tests.worker.cuda.poisoned import Poisoned
+
+DTYPES = {torch.bfloat16: 2e-2, torch.float16: 3e-3}
+GPT_OSS = ExpertGate(1.702, 1.0, 7.0, interleaved=True)
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="tests/gpu runs the kernels")
+
+
+def expected(
+    x: Tensor, weights: Tensor, ids: Tensor, experts: ExpertWeights, gate: ExpertGate
+) -> Tensor:
+    """Token by token, in float64."""
+
+    def projected(vector: Tensor, matrix: Tensor, bias: Tensor | None, expert: int) -> Tensor:
+        out = matrix[expert].double() @ vector
+        return out if bias is None else out + bias[expert].double()
+
+    out = torch.zeros(x.shape, dtype=torch.float64)
+    for token, chosen in enumerate(ids.tolist()):
+        for place, expert in enumerate(chosen):
+            both = projected(x[token].double(), experts.gate_up, experts.gate_up_bias, expert)
+            if gate.interleaved:
+                one, two = both[::2], both[1::2]
+            else:
+                one, two = both[: len(both) // 2], both[len(both) // 2 :]
+            one, two = one.clamp(max=gate.limit), two.clamp(-gate.limit, gate.limit)
+            active = (two + gate.shift) * one / (1 + (-gate.alpha * one).exp())
+            result = projected(active, experts.down, experts.down_bias, expert)
+            out[token] += float(weights[token, place]) * result
+    return out
+
+
+@pytest.mark.usefixtures("products_of_bfloat16")
+@settings(max_examples=examples(30), deadline=None)
+@given(
+    tokens=st.integers(1, 40),
+    experts=st.integers(1, 9),
+    chosen=st.integers(1, 4),
+    hidden=st.sampled_from([8, 64, 72, 136]),
+    width=st.sampled_from([8, 64, 72]),
+    padding=st.sampled_from([0, 8]),
+    biased=st.booleans(),
+    gate=st.sampled_from([SWIGLU, GPT_OSS]),
+    dtype=st.sampled_from(list(DTYPES)),
+    seed=st.integers(0, 99),
+)
+def test_each_token_gets_the_weighted_sum_of_its_experts(
+    tokens: int,
+    experts: int,
+    chosen: int,
+    hidden: int,
+    width: int,
+    padding: int,
+    biased: bool,
+    gate: ExpertGate,
+    dtype: torch.dtype,
+    seed: int,
+) -> None:
+    """With memory around the inputs, and between their rows, that must not be read."""
+    torch.manual_seed(seed)
+    chosen = min(chosen, experts)
+
+    def drawn(*shape: int, scale: float = 1.0) -> Poisoned:
+        return Poisoned((torch.randn(shape) * scale).to(dtype))
+
+    x = Poisoned(torch.full((tokens, hidden + padding), torch.nan, dtype=dtype))
+    some_x = x.tensor[:, :hidden]
+    some_x.copy_(torch.randn(tokens, hidden))
+    parts = [
+        drawn(experts, 2 * width, hidden, scale=hidden**-0.5),
+        drawn(experts, 2 * width) if biased else None,
+        drawn(experts, hidden, width, scale=width**-0.5),
+        drawn(experts, hidden) if biased else None,
+    ]
+    ids = torch.rand(tokens, experts).topk(chosen).indices
+    weights = Poisoned(torch.rand(tokens, chosen))
+    routes = [Poisoned(part) for part in sort_by_expert(ids, experts)]
+    matrices = ExpertWeights(*(part and part.tensor for part in parts))  # type: ignore[arg-type]
+    got = fused_experts(
+        some_x,
+        weights.tensor,
+        type(sort_by_expert(ids, experts))(*(r.tensor for r in routes)),
+        matrices,
+        gate,
+    )
+    assert got.dtype == dtype
+    wanted = expected(some_x, weights.tensor, ids, matrices, gate)
+    tolerance = DTYPES[dtype] * math.sqrt(chosen) * 2
+    torch.testing.assert_close(got.double(), wanted, atol=tolerance, rtol=DTYPES[dtype])
+    for each in (x, weights, *routes, *parts):
+        if each is not None:
+            each.check()
+
+
+@pytest.mark.usefixtures("products_of_bfloat16")
+@settings(max_examples=examples(20), deadline=None)
+@given(
+    tokens=st.integers(1, 20),
+    sizes=st.sampled_from([(128, 128), (256, 128), (128, 256)]),
+    by_blocks=st.booleans(),
+    dtype=st.sampled_from(list(DTYPES)),
+    seed=st.integers(0, 99),
+)
+def test_experts_in_fp8_are_multiplied_as_decoded_ones(
+    tokens: int, sizes: tuple[int, int], by_blocks: bool, dtype: torch.dtype, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    (hidden, width), experts = sizes, 3
+    x = Poisoned(torch.randn(tokens, hidden).to(dtype))
+    parts, decoded = [], []
+    for outputs, inputs in ((2 * width, hidden), (hidden, width)):
+        values = torch.randn(experts, outputs, inputs).mul_(100).to(torch.float8_e4m3fn)
+        shape = (outputs // BLOCK, inputs // BLOCK) if by_blocks else (outputs, 1)
+        scales = (torch.rand(experts, *shape) + 0.1) * 0.01 / inputs**0.5
+        parts += [Poisoned(values.view(torch.uint8)), Poisoned(scales)]
+        flat = scales if by_blocks else scales[..., 0]
+        matrices = [Fp8Matrix(*one).decoded() for one in zip(values, flat, strict=True)]
+        decoded.append(torch.stack(matrices))
+    gate_up, gate_up_scales, down, down_scales = (part.tensor for part in parts)
+    e4m3 = gate_up.view(torch.float8_e4m3fn), down.view(torch.float8_e4m3fn)
+    kept = ExpertWeights(e4m3[0], None, e4m3[1], None, gate_up_scales, down_scales)
+    ids, weights = torch.rand(tokens, experts).topk(2).indices, torch.rand(tokens, 2)
+    got = fused_experts(x.tensor, weights, sort_by_expert(ids, experts), kept, SWIGLU)
+    plain = ExpertWeights(decoded[0], None, decoded[1], None)
+    wanted = expected(x.tensor, weights, ids, plain, SWIGLU)
+    torch.testing.assert_close(got.double(), wanted, atol=0.06, rtol=2 * DTYPES[dtype])
+    for each in (x, *parts):
+        each.check()
+
+
+@pytest.mark.usefixtures("products_of_bfloat16")
+def test_results_are_written_to_the_rows_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes: list[tuple[int, ...]] = [(42, 40), (42, 24)]
+    made = {shape: Poisoned(torch.zeros(shape).bfloat16()) for shape in shapes}
+    new_empty = torch.Tensor.new_empty
+
+    def poisoned(self: Tensor, *shape: int, **options: Any) -> Tensor:
+        one = made.get(shape)
+        return new_empty(self, *shape, **options) if one is None else one.tensor
+
+    monkeypatch.setattr(torch.Tensor, "new_empty", poisoned)
+    experts = ExpertWeights(
+        torch.randn(3, 80, 24).bfloat16(), None, torch.randn(3, 24, 40).bfloat16(), None
+    )
+    routes = sort_by_expert(torch.tensor([[0, 2]] * 3 + [[2, 0]] * 18), 3)
+    fused_experts(torch.randn(21, 24).bfloat16(), torch.rand(21, 2), routes, experts, SWIGLU)
+    for one in made.values():
+        one.check()
+        assert (one.tensor.abs().sum(1) > 0).all()

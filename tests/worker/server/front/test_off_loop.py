@@ -1,0 +1,126 @@
+"""Large requests hold the event loop no longer than small ones, in CPU time of its thread."""
+
+import json
+import time
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from fastapi import APIRouter, FastAPI, Request
+
+from pando_fleet.http.off_loop import off_loop
+from pando_worker.server.front.json_bodies import JsonRoute, read_json
+from pando_worker.server.protocol.anthropic import MessagesRequest
+from pando_worker.server.protocol.chat import ChatRequest, messages_of
+from pando_worker.server.text.tokenizer import Tokenizer
+from tests.worker.server.process.worker_process import MODEL
+
+COUNT = 20_000
+TURNS = [{"role": ("user", "assistant")[i % 2], "content": "x"} for i in range(COUNT - 1)]
+FIELDS = {"model": "m", "max_tokens": 1, "messages": TURNS}
+BODY = json.dumps(FIELDS).encode()
+SHARE = 0.1  # of what the work takes at once, at most
+
+
+class Measured:
+    """A coroutine whose longest step is measured."""
+
+    def __init__(self, work: Coroutine[Any, Any, Any]) -> None:
+        self._work = work
+        self.longest_s = 0.0
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        steps = self._work.__await__()
+        while True:
+            started = time.thread_time()
+            try:
+                waited = next(steps)
+            except StopIteration as end:
+                return end.value
+            finally:
+                self.longest_s = max(self.longest_s, time.thread_time() - started)
+            with suppress(Exception):  # that of a future, which raises it in the next step
+                yield waited
+
+
+def cpu_s(work: Callable[[], Any]) -> float:
+    started = time.thread_time()
+    work()
+    return time.thread_time() - started
+
+
+def app() -> FastAPI:
+    router = APIRouter(route_class=JsonRoute)
+
+    @router.post("/chat")
+    async def chat(body: ChatRequest) -> int:
+        return len(body.messages)
+
+    @router.post("/messages")
+    async def messages(body: MessagesRequest, request: Request) -> int:
+        made = await off_loop(body.as_chat, len(await request.body()))
+        return len(made.messages)
+
+    made = FastAPI()
+    made.include_router(router)
+    return made
+
+
+async def post(path: str, body: bytes) -> tuple[float, bytes]:
+    """The longest step, and the answer's body."""
+    sent = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body}
+
+    async def send(message: Any) -> None:
+        sent.append(message.get("body", b""))
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": path,
+        "query_string": b"",
+        "headers": [(b"content-type", b"application/json")],
+    }
+    measured = Measured(app()(scope, receive, send))
+    await measured
+    return measured.longest_s, b"".join(sent)
+
+
+@pytest.mark.parametrize(
+    ("path", "at_once"),
+    [
+        ("/chat", lambda: ChatRequest.model_validate(read_json(BODY))),
+        ("/messages", lambda: MessagesRequest.model_validate(read_json(BODY)).as_chat()),
+    ],
+)
+async def test_a_large_chat_is_read_beside_the_loop(
+    path: str, at_once: Callable[[], object]
+) -> None:
+    await post(path, BODY.replace(b'"x"', b'"y"'))  # what the first use loads
+    whole = cpu_s(at_once)
+    longest, answer = await post(path, BODY)
+    assert answer == str(len(TURNS)).encode()
+    assert longest < whole * SHARE
+
+
+async def test_a_large_body_that_is_wrong_gets_the_same_error_as_a_small_one() -> None:
+    async def errors(count: int) -> Any:
+        body = {"messages": [*TURNS[:count], {"role": 1, "content": "x"}], "model": "m"}
+        _, answer = await post("/chat", json.dumps(body).encode())
+        [error] = json.loads(answer)["detail"]
+        return error["type"], error["loc"]
+
+    assert await errors(2) == ("string_type", ["body", "messages", 2, "role"])
+    assert await errors(5000) == ("string_type", ["body", "messages", 5000, "role"])
+
+
+async def test_a_templates_form_of_a_large_chat_is_made_beside_the_loop() -> None:
+    messages = ChatRequest.model_validate(FIELDS).messages
+    tokenizer = Tokenizer(MODEL)
+    whole = cpu_s(lambda: messages_of(messages))
+    measured = Measured(tokenizer.run(lambda: messages_of(messages), [messages, None]))
+    assert len(await measured) == len(TURNS)
+    assert measured.longest_s < whole * SHARE

@@ -1,0 +1,117 @@
+"""`DevicePages`: the page tables of all requests, in the device's memory.
+
+A step lists the pages of its rows for the attention's kernels. With long contexts these are more
+numbers than all its other arrays together, and nearly all of them were there in the step before. So
+the device has a table of its own, of the rows of the ReqToTokenPool; a step brings what has changed
+(`PageChanges`), and a kernel lists the pages from the table.
+"""
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pando_worker.attention.staging import Staging
+from pando_worker.batch import Int32, Int64, PageChanges
+from pando_worker.tensors.transfer import to_device
+
+
+class TableSize(NamedTuple):
+    """
+    Attributes:
+        rows: requests that run at a time
+        pages: of a request, at most
+    """
+
+    rows: int
+    pages: int
+
+
+class PageLister(Protocol):
+    def __call__(
+        self, table: Tensor, rows: Tensor, firsts: Tensor, indptr: Tensor, count: int, most: int, /
+    ) -> Tensor:
+        """The pages of some rows of a table, one row after the other.
+
+        Args:
+            table: int32 [rows of the table, pages]
+            rows: int32 [n], of the table
+            firsts: int32 [n], where in these the pages begin
+            indptr: int32 [n + 1], where in the result the pages of each row begin
+            count: of all pages
+            most: pages of a row
+
+        Returns:
+            int32 [count]
+        """
+        ...
+
+
+def list_pages(
+    table: Tensor, rows: Tensor, firsts: Tensor, indptr: Tensor, count: int, most: int
+) -> Tensor:
+    """A `PageLister` of torch's operators."""
+    begins = rows.long() * table.shape[1] + firsts - indptr[:-1]
+    begins = torch.repeat_interleave(begins, indptr.diff(), output_size=count)
+    places = begins + torch.arange(count, device=table.device)
+    return table.view(-1).index_select(0, places)
+
+
+class DevicePages:
+    """
+    Attributes:
+        padding_row: a row of one page, which belongs to no request
+    """
+
+    def __init__(
+        self, size: TableSize, device: torch.device, lister: PageLister, *, windows: bool
+    ) -> None:
+        """
+        Args:
+            windows: whether layers with windows have a pool of their own
+        """
+        shape = size.rows + 1, size.pages
+        self.padding_row = size.rows
+        self._lister = lister
+        self._tables = {
+            released: torch.zeros(shape, dtype=torch.int32, device=device)
+            for released in ((False, True) if windows else (False,))
+        }
+
+    def pad(self, page: int, window_page: int | None) -> None:
+        """Let the padding row have this page, and this one for layers with windows."""
+        self._tables[False][self.padding_row].fill_(page)
+        if window_page is not None:
+            self._tables[True][self.padding_row].fill_(window_page)
+
+    def apply(self, changes: PageChanges) -> None:
+        if not len(changes.rows):
+            return
+        table = self._tables[False]
+        places = changes.rows.astype(np.int64) * table.shape[1] + changes.columns
+        on_device = to_device(places, table.device)
+        self._put(False, on_device, changes.pages)
+        if True in self._tables:
+            assert changes.window_pages is not None
+            self._put(True, on_device, changes.window_pages)
+
+    def listed(
+        self, rows: Int64, firsts: Int64, indptr: Int32, staging: Staging, *, released: bool
+    ) -> Tensor:
+        """The pages of some rows, int32 [all listed pages], row after row.
+
+        Args:
+            rows: [n], of the table
+            firsts: [n], the first page of each
+            indptr: [n + 1], the start of each in the result
+            released: the pages of the layers that release them behind their window
+        """
+        table, n = self._tables[released], len(rows)
+        asked = staging.on_device(np.concatenate((rows, firsts, indptr), dtype=np.int32))
+        count, most = int(indptr[-1]), int((indptr[1:] - indptr[:-1]).max())
+        return self._lister(table, asked[:n], asked[n : 2 * n], asked[2 * n :], count, most)
+
+    def _put(self, released: bool, places: Tensor, pages: Int32) -> None:
+        table = self._tables[released]
+        table.view(-1).index_copy_(0, places, to_device(pages, table.device))

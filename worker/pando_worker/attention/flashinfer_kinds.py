@@ -1,0 +1,85 @@
+"""What computes one kind of layer with flashinfer: a call for each role, or two of which the faster
+one is chosen in each step."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from pando_worker.attention.flashinfer_calls import (
+    AttentionKind,
+    Formats,
+    KernelCall,
+    Library,
+    Memory,
+    Role,
+    has_fa3,
+    new_indptr,
+)
+from pando_worker.attention.kernel_choice import KernelChoice
+from pando_worker.attention.paged_rows import PagedRows
+from pando_worker.attention.staging import Staging
+from pando_worker.batch import Int32, Int64
+
+
+@dataclass(slots=True)
+class CallsOfKind:
+    """
+    Attributes:
+        fa2: FlashAttention 2, for all roles that the layers have
+        fa3: FlashAttention 3, for roles in which it may be faster
+        is_for_fa3: chooses between both
+    """
+
+    fa2: dict[Role, KernelCall]
+    fa3: dict[Role, KernelCall]
+    is_for_fa3: KernelChoice
+
+    @classmethod
+    def of(
+        cls,
+        kind: AttentionKind,
+        library: Library,
+        formats: Formats,
+        decodes: Memory,
+        staging: Staging,
+        choice: KernelChoice,
+        *,
+        images_are_whole: bool,
+    ) -> "CallsOfKind":
+        """
+        Args:
+            decodes: memory of decodes; other calls share its workspace
+            staging: for a plan of each FlashAttention 3, which compiles it now, before requests
+                wait for it
+            images_are_whole: whether an image's tokens see each other
+        """
+        wanted = {Role.SHARED: kind.can_share, Role.WHOLE: images_are_whole}
+        device = decodes.workspace.device
+
+        def call(role: Role, *, is_fa3: bool) -> KernelCall:
+            memory = decodes if role is Role.DECODE else Memory.new(decodes.workspace)
+            return KernelCall(library, kind, role, formats, memory, is_fa3=is_fa3)
+
+        roles = [role for role in Role if wanted.get(role, True)]
+        fa2 = {role: call(role, is_fa3=False) for role in roles}
+        fa3: dict[Role, KernelCall] = {}
+        if has_fa3(kind, formats, device):
+            # The few calls for images take what is compiled for decodes.
+            for role in [role for role in roles if role in (Role.EXTEND, Role.SHARED)]:
+                fa3[role] = call(role, is_fa3=True)
+                _compile(fa3[role], staging, device)
+        return cls(fa2, fa3, choice)
+
+    def chosen(self, role: Role, new: Int32 | Int64, keys: Int32 | Int64) -> KernelCall:
+        """The faster kernel for rows with so many new tokens and keys, [rows] each."""
+        if role in self.fa3 and self.is_for_fa3(new, keys):
+            return self.fa3[role]
+        return self.fa2[role]
+
+
+def _compile(call: KernelCall, staging: Staging, device: torch.device) -> None:
+    """Plan a row of one token."""
+    one = np.ones(1, dtype=np.int32)
+    row = PagedRows(np.zeros(1, dtype=np.int64), new_indptr(one), one, one)
+    call.plan(row, torch.zeros(1, dtype=torch.int32, device=device), new_indptr(one), staging)

@@ -1,0 +1,62 @@
+"""JSON of many values, read in pieces, so that compiled code never keeps the interpreter's lock
+for long. It takes some five times as long as in one piece.
+
+Objects, and lists of anything but numbers, are read by the standard library's reader in Python.
+Numbers, such as token ids, are read some thousand at a time.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from json.decoder import JSONArray  # type: ignore[attr-defined]  # typeshed has neither
+from json.scanner import py_make_scanner  # type: ignore[attr-defined]
+from typing import Any
+
+from pydantic_core import from_json
+
+MANY = 4096  # values, which are read in about 1 ms
+
+_NUMBERS = re.compile(r"[-+.\deE, \t\n\r]{1,8192}")
+
+
+def has_many_values(data: bytes) -> bool:
+    """Whether it may have: commas in its texts count, too."""
+    return data.count(b",") > MANY
+
+
+def read_in_pieces(data: bytes) -> Any:
+    """As `json.loads`, whose errors it raises."""
+    return _READER.decode(data.decode(json.detect_encoding(data), "surrogatepass"))
+
+
+def _array(
+    text_and_start: tuple[str, int], scan_once: Callable[[str, int], tuple[Any, int]]
+) -> tuple[list[Any], int]:
+    """The list whose bracket is before the start, and its end. As `JSONArray`, which reads what
+    follows the numbers, and what is wrong with them."""
+    text, start = text_and_start
+    values: list[Any] = []
+    while found := _NUMBERS.match(text, start):
+        end = text.rfind(",", start, found.end())
+        try:
+            piece = from_json(f"[{text[start:end]}]") if end > start else []
+        except ValueError:
+            break
+        if not piece:
+            break
+        values += piece
+        start = end + 1
+    rest, end = JSONArray((text, start), scan_once)
+    if values and not rest:  # a comma, then the bracket
+        raise json.JSONDecodeError("Expecting value", text, end - 1)
+    return values + rest, end
+
+
+class _Reader(json.JSONDecoder):
+    def __init__(self) -> None:
+        super().__init__()
+        self.parse_array = _array
+        self.scan_once = py_make_scanner(self)
+
+
+_READER = _Reader()

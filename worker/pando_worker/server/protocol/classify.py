@@ -1,0 +1,8 @@
+"""POST /classify, in vLLM's form."""
+
+from pando_worker.server.protocol.pooled import InputsRequest
+
+
+class ClassifyRequest(InputsRequest):
+    # False: logits in place of the scores that the model's files make of them.
+    use_activation: bool | None = None

@@ -1,0 +1,191 @@
+"""POST /v1/responses, OpenAI's API, as a chat."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator
+
+from pando_worker.server.errors import bad_request
+from pando_worker.server.protocol.base import (
+    CacheSalt,
+    Neutral,
+    Priority,
+    RequestBody,
+    Seed,
+    TokenId,
+)
+from pando_worker.server.protocol.chat import ChatRequest, chat_of
+from pando_worker.server.protocol.pieces import Many
+from pando_worker.server.protocol.response_items import Item, chat_messages
+from pando_worker.server.protocol.resume import CallId, ResponseId
+from pando_worker.server.protocol.sampling import Probability
+
+_UNSUPPORTED: dict[str, Neutral] = {
+    "background": (False,),
+    "conversation": (),
+    "prompt": (),
+    "top_logprobs": (0,),
+    "context_management": ([],),
+}
+_NO_THINKING = ("none", "minimal")
+MAX_METADATA = 16
+
+
+class ResponsesRequest(RequestBody):
+    UNSUPPORTED = _UNSUPPORTED
+
+    model: str
+    input: str | Many[Item]
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    store: bool | None = None  # None is true
+    stream: bool | None = None
+    max_output_tokens: Annotated[int, Field(ge=1)] | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Probability | None = None
+    tools: Many[dict[str, Any]] | None = None
+    tool_choice: Any = None
+    parallel_tool_calls: bool | None = None
+    text: dict[str, Any] | None = None
+    reasoning: dict[str, Any] | None = None
+    include: Many[str] | None = None
+    truncation: Literal["auto", "disabled"] | None = None
+    user: str | None = None
+    metadata: Annotated[dict[str, str], Field(max_length=MAX_METADATA)] | None = None
+    # Not OpenAI's; as in the other APIs.
+    top_k: Annotated[int, Field(ge=-1, lt=2**31)] | None = None
+    seed: Seed | None = None
+    priority: Priority | None = None
+    cache_salt: CacheSalt | None = None
+    resume_token_ids: Many[TokenId] = Field(default_factory=list)
+    resume_call_ids: Many[CallId] = Field(default_factory=list)
+    resume_response_id: ResponseId | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+    @field_validator("include")
+    @classmethod
+    def _nothing_more(cls, include: list[str] | None) -> list[str] | None:
+        """`reasoning.encrypted_content` is accepted: reasoning is plain text here, and always
+        there."""
+        for name in include or ():
+            if name != "reasoning.encrypted_content":
+                raise bad_request(f"include: {name[:60]!r} is not supported", "include")
+        return include
+
+    @property
+    def items(self) -> list[Item]:
+        if isinstance(self.input, str):
+            return [{"type": "message", "role": "user", "content": self.input}]
+        return self.input
+
+    @property
+    def is_stored(self) -> bool:
+        return self.store is not False
+
+    @property
+    def format(self) -> dict[str, Any]:
+        """Of the text."""
+        found = (self.text or {}).get("format") or {"type": "text"}
+        if not isinstance(found, dict):
+            raise bad_request("text.format must be an object", "text.format")
+        return found
+
+    @property
+    def effort(self) -> str | None:
+        """Of reasoning."""
+        effort = (self.reasoning or {}).get("effort")
+        if not isinstance(effort, str | None):
+            raise bad_request("reasoning.effort must be a string", "reasoning.effort")
+        return effort
+
+    def turns(self, earlier: Sequence[Item]) -> list[int]:
+        """Where the turns of the conversation begin, each with a message of the user: the first of
+        its items, counted from the first of `earlier`."""
+        items = [*earlier, *self.items]
+        return [number for number, item in enumerate(items) if item.get("role") == "user"]
+
+    def as_chat(self, earlier: Sequence[Item], *, dropped: int = 0) -> ChatRequest:
+        """
+        Args:
+            earlier: the items of the previous response, its input included
+            dropped: the number of first items to leave out
+
+        Raises ApiError 400 for items that cannot be part of a chat.
+        """
+        placed = [(item, "previous_response_id") for item in earlier]
+        placed += [(item, f"input[{i}]") for i, item in enumerate(self.items)]
+        messages = list(chat_messages(placed[dropped:]))
+        if self.instructions:
+            messages.insert(0, {"role": "system", "content": self.instructions})
+        if not messages:
+            raise bad_request("input must not be empty", "input")
+        tools = [_tool(tool, f"tools[{i}]") for i, tool in enumerate(self.tools or [])]
+        fields = {
+            "model": self.model,
+            "messages": messages,
+            "max_completion_tokens": self.max_output_tokens,
+            "tools": tools or None,
+            "tool_choice": _choice(self.tool_choice),
+            "parallel_tool_calls": self.parallel_tool_calls,
+            "response_format": _response_format(self.format),
+            "chat_template_kwargs": self._template_kwargs(),
+        }
+        alike = (
+            *("stream", "temperature", "top_p", "top_k", "seed", "priority", "cache_salt"),
+            *("resume_token_ids", "resume_call_ids"),
+        )
+        return chat_of(fields | {name: getattr(self, name) for name in alike})
+
+    def _template_kwargs(self) -> dict[str, Any] | None:
+        given = self.chat_template_kwargs
+        if self.effort is None:
+            return given
+        wanted = {
+            "reasoning_effort": self.effort,
+            "enable_thinking": self.effort not in _NO_THINKING,
+        }
+        return wanted | (given or {})
+
+
+def _tool(tool: dict[str, Any], where: str) -> dict[str, Any]:
+    if (kind := tool.get("type")) != "function":
+        raise bad_request(
+            f"{where}.type must be function, not {str(kind)[:40]!r}: tools that run at the server"
+            " are not there",
+            f"{where}.type",
+        )
+    if not isinstance(tool.get("name"), str):
+        raise bad_request(f"{where}.name must be a string", f"{where}.name")
+    function = {name: value for name, value in tool.items() if name != "type" and value is not None}
+    return {"type": "function", "function": function}
+
+
+def _choice(choice: object) -> object:
+    match choice:
+        case None | "auto" | "none" | "required":
+            return choice
+        case {"type": "function", "name": str(name)}:
+            return {"type": "function", "function": {"name": name}}
+        case _:
+            raise bad_request(
+                "tool_choice must be 'none', 'auto', 'required' or"
+                " {'type': 'function', 'name': ...}",
+                "tool_choice",
+            )
+
+
+def _response_format(format: dict[str, Any]) -> dict[str, Any] | None:
+    match format:
+        case {"type": "text"}:
+            return None
+        case {"type": "json_object"}:
+            return format
+        case {"type": "json_schema", "name": str(), "schema": dict(), **_rest}:
+            schema = {name: value for name, value in format.items() if name != "type"}
+            return {"type": "json_schema", "json_schema": schema}
+        case _:
+            raise bad_request(
+                "text.format must be of type text, json_object, or json_schema with a name and a"
+                " schema",
+                "text.format",
+            )
