@@ -67,6 +67,7 @@ class Trick(IntEnum):
     SHOWN = 9000  # rejected with the command as JSON for a message
     ANSWERS = 10000  # repeats a chat's last message, and ends with it
     LOCKS = 11000  # hangs in a deadlock
+    FAILS_LATER = 12000  # rejected at a flush: so after its client has read what it wanted
 
 
 def trick_of(sampling: SamplingParams) -> Trick | None:
@@ -210,6 +211,9 @@ class _StandIn:
             case FlushCache(call=call):
                 if done := not self._running and not self._embedding:
                     self._seen.clear()
+                for running in list(self._running.values()):
+                    if trick_of(running.command.sampling) is Trick.FAILS_LATER:
+                        self._reject(running, 500, "it failed while running")
                 self._send(CacheFlushed(call=call, done=done))
             case LoadAdapter(call=call, path=path):
                 identity = blake2b(path.encode(), digest_size=16).digest()
@@ -249,7 +253,7 @@ class _StandIn:
             return self._reject(running, 504, "its time has passed")
         if trick is Trick.QUEUED or time.monotonic() < running.due:
             return []
-        if trick is Trick.SLOW:
+        if trick in (Trick.SLOW, Trick.FAILS_LATER):
             running.due = time.monotonic() + 0.02
         if trick is Trick.DIES and running.sent == 2:
             os._exit(3)

@@ -125,14 +125,22 @@ async def test_rejections_get_their_status(http: aiohttp.ClientSession) -> None:
 
 
 async def test_failure_in_mid_stream_ends_with_an_error_event(http: aiohttp.ClientSession) -> None:
-    body = {"text": TEXT, "stream": True, "sampling_params": {"seed": Trick.FAILS}}
+    sampling = {"seed": Trick.FAILS_LATER, "max_new_tokens": 200}
+    body = {"text": TEXT, "stream": True, "sampling_params": sampling}
     async with http.post("/generate", json=body) as answer:
         assert answer.status == 200
+        await answer.content.readline()
+        async with http.post("/flush_cache") as refused:
+            assert refused.status == 409
         last = (await answer.text()).strip().split("\n\n")[-1]
     assert json.loads(last[6:])["error"]["message"] == "it failed while running"
-    del body["stream"]
+
+
+async def test_failure_before_an_answer_is_its_status(http: aiohttp.ClientSession) -> None:
+    body = {"text": TEXT, "sampling_params": {"seed": Trick.FAILS}}
     async with http.post("/generate", json=body) as answer:
         assert answer.status == 500
+        assert (await answer.json())["error"]["message"] == "it failed while running"
 
 
 @pytest.mark.parametrize("stream", [False, True])

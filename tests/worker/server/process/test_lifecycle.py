@@ -92,7 +92,7 @@ async def test_death_of_the_scheduler_ends_requests_clearly_and_the_process() ->
             fatal = SLOW | {"sampling_params": {"seed": Trick.DIES}}
             async with http.post("/generate", json=fatal) as running:
                 last = (await running.text()).strip().split("\n\n")[-1]
-                assert json.loads(last[6:])["error"]["code"] == "engine_gone"
+                assert json.loads(last.removeprefix("data: "))["error"]["code"] == "engine_gone"
             answer = await waiting
             assert answer.headers["retry-after"] == "1"
             assert await error_of(answer) == (503, "engine_gone")
