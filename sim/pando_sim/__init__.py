@@ -5,6 +5,7 @@ The packages are layers; each imports those below it (`pyproject.toml` enforces 
     policies/, scaling/      choose replicas, like Pando and other routers; change the pool's size
     fleet/                   one run: routers, replicas, faults and checks; begin with simulate.py
     worker/                  a replica: the worker's scheduler around a model that only takes time
+    proof/                   a recorded period beside its replay
     report/, traces/, cost/  the report's page and files; requests; how long a step takes
     session.py               an agent's session, and how many of them run at once
     adapters.py, records.py, request.py, spec.py, timeline.py    plain data, the virtual clock

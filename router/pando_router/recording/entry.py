@@ -50,6 +50,7 @@ def record_of(
         tries=exchange.tries,
         replica=route.replica if route is not None else "",
         session=prompt.steering.session.decode("latin-1"),
+        stream=request.stream,
     )
 
 

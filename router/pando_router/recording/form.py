@@ -33,6 +33,9 @@ class Header(msgspec.Struct, kw_only=True):
     started: float  # Unix time, seconds
     chunk_bytes: int = CHUNK_BYTES
     hidden_bytes: int = HIDDEN_BYTES
+    router: str = ""  # the router that wrote the file, by a random name
+    file: str = ""  # the file's own random name, which its copies keep
+    secret: str = ""  # the same where keys have the same secret; tells nothing about it
 
 
 class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -57,6 +60,52 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
     tries: int = 0
     replica: str = ""  # the last one
     session: str = ""  # the session's name, hidden
+    stream: bool = False  # the client wanted the answer as a stream
+
+
+class Measured(msgspec.Struct, array_like=True):
+    """A replica in a `FleetState`: what its last heartbeat said, and by how much its counters have
+    grown since the `FleetState` before."""
+
+    replica: str
+    capacity_tokens: int
+    running: int
+    waiting: int
+    pinned_tokens: int
+    prefill_tokens_per_s: float
+    prefill_context_per_s: float
+    doubling_context: float
+    decode_tokens_per_s: float
+    prompts: int
+    prompt_tokens: int
+    cached_tokens: int
+    decoded_tokens: int  # all output tokens but the first of each request
+    decode_s: float  # the steps of each of those
+
+
+class PoolState(msgspec.Struct, kw_only=True, omit_defaults=True):
+    model: str = ""
+    policy: str  # by which requests are placed
+    replicas: int  # that exist: starting, ready, draining
+    ready: int = 0
+    draining: int = 0
+    queued: int = 0  # requests, in this router
+    started: list[tuple[str, float]] = []  # replicas that became ready, after how many seconds
+    measured: list[Measured] = []  # at most MEASURED_REPLICAS of the ready ones, in turn
+
+
+class FleetState(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The fleet as a router saw it: a line of a recording, every `STATE_S` seconds."""
+
+    fleet_at: float  # Unix time
+    router: str
+    since_s: float = 0.0  # for which counters have grown; 0 in a router's first line
+    unrecorded: int = 0  # requests in that time that should be in the recording and are not
+    pools: dict[str, PoolState]
+
+
+STATE_S = 20.0
+MEASURED_REPLICAS = 16
 
 
 class Disguise:
@@ -65,6 +114,7 @@ class Disguise:
     def __init__(self, secret: bytes) -> None:
         """`secret` must be hard to guess."""
         self._base = blake2b(key=sha256(secret).digest(), digest_size=HIDDEN_BYTES)
+        self.secret = blake2b(b"secret", key=sha256(secret).digest(), digest_size=8).hexdigest()
 
     def keys(self, keys: bytes) -> bytes:
         """Turns packed keys of KEY_BYTES into packed keys of HIDDEN_BYTES."""

@@ -19,7 +19,14 @@ import msgspec
 import numpy as np
 
 from pando_fleet.placement.prefix import CHUNK_BYTES
-from pando_router.recording.form import HIDDEN_BYTES, VERSION, Header, Outcome, Record
+from pando_router.recording.form import (
+    HIDDEN_BYTES,
+    VERSION,
+    FleetState,
+    Header,
+    Outcome,
+    Record,
+)
 from pando_sim.traces.errors import LineError, TraceError
 from pando_sim.traces.format import FirstLine, Format
 from pando_sim.traces.json_lines import decode
@@ -33,6 +40,9 @@ BEGINNING = 1000  # records that determine the bytes per token
 
 _header = msgspec.json.Decoder(Header)
 _record = msgspec.json.Decoder(Record)
+_state = msgspec.json.Decoder(FleetState)
+
+_STATE_MARK = b'{"fleet_at":'
 
 _Found = tuple[int, Record]  # the line's number
 
@@ -68,22 +78,41 @@ def _prompt(record: Record, bytes_per_token: float, number: int) -> KeyedPrompt:
 
 def _records(path: Path, unplayed: Unplayed) -> Iterator[_Found]:
     """The records of requests that cost something. Files of one recording may be concatenated."""
+    for line, entry in entries(path, unplayed):
+        if isinstance(entry, Record) and entry.outcome is not Outcome.INVALID:
+            yield line, entry
+
+
+def entries(
+    path: Path, unplayed: Unplayed | None = None
+) -> Iterator[tuple[int, Record | FleetState]]:
+    """The lines of a recording with their numbers, but for its headers, which are checked.
+
+    Raises TraceError for a file that cannot be read or is no recording. Lines that are not
+    readable are added to `unplayed`.
+    """
+    is_recording = False
     for line in lines(path):
         if MARK in line.text:
-            _check(path, line)
+            is_recording = True
+            check_header(path, line)
             continue
+        if not is_recording:
+            raise TraceError(path, line.number, "is no recording of a router")
+        is_state = line.text.startswith(_STATE_MARK)
         try:
-            record = decode(path, line, _record)
+            entry = decode(path, line, _state) if is_state else decode(path, line, _record)
         except LineError as error:
             if not line.is_whole:
                 return  # the router is writing it, or was killed while writing
-            unplayed.add(error)
+            if unplayed is not None:
+                unplayed.add(error)
             continue
-        if record.outcome is not Outcome.INVALID:
-            yield line.number, record
+        yield line.number, entry
 
 
-def _check(path: Path, line: Line) -> None:
+def check_header(path: Path, line: Line) -> Header:
+    """Raises TraceError if this release cannot read it."""
     header = decode(path, line, _header)
     found = header.pando_recording, header.chunk_bytes, header.hidden_bytes
     if found != (VERSION, CHUNK_BYTES, HIDDEN_BYTES):
@@ -93,6 +122,7 @@ def _check(path: Path, line: Line) -> None:
             "is a recording of version {}, with chunks of {} bytes and keys of {}; this one reads"
             " version {}, {} and {}".format(*found, VERSION, CHUNK_BYTES, HIDDEN_BYTES),
         )
+    return header
 
 
 def _by_arrival(records: Iterator[_Found]) -> Iterator[_Found]:
