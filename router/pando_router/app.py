@@ -243,7 +243,7 @@ async def running_router(
         Sender(upstream, forwarding, salting, migrator),
         Relaying(migrator),
     )
-    reception = Reception(live, view, lifecycle, bodies, tenants, limiter, earlier)
+    reception = Reception(live, view, lifecycle, bodies, tenants, limiter, earlier, metrics)
     proxy = Proxy(lifecycle, reception, driver, Audience(*listeners), migrator, tracing, metrics)
     stored = StoredResponses(
         live, view, lifecycle, tenants, homes, upstream, forwarding, metrics, bodies

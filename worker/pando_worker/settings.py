@@ -413,6 +413,13 @@ class WorkerSettings(BaseSettings):
         Path | None, Field(description="directory to write a trace of the first busy steps to")
     ] = None
 
+    drop_volatile_lines: Annotated[
+        bool,
+        Field(
+            description="leave the first lines that agents write anew for every call out of"
+            " prompts, so that the rest is found in the cache (docs/agents.md)"
+        ),
+    ] = True
     tool_call_parser: Annotated[
         str,
         one_of(TOOL_FORMATS, "auto", "none"),

@@ -15,6 +15,7 @@ Read in this order:
     chat.py       chats, in OpenAI's form
     messages.py   Anthropic's messages
     responses.py  OpenAI's responses
+    volatile.py   first lines that are left out, because they change with every call
 """
 
 from pando_fleet.canonical.chat import chat_bytes

@@ -166,6 +166,13 @@ class RouterSettings(BaseSettings):
             " has no room for, while those that run go on"
         ),
     ] = False
+    drop_volatile_lines: Annotated[
+        bool,
+        Field(
+            description="compare prompts without the first lines that agents write anew for every"
+            " call, as workers compute them (docs/agents.md)"
+        ),
+    ] = True
     allow_priority_header: Annotated[
         bool,
         Field(

@@ -125,8 +125,11 @@ def create_control(
     async def route_explain(request: Request, path: str = CHAT.paths[0]) -> Explanation:
         if (endpoint := ENDPOINTS.get(path)) is None:
             raise ApiError(400, f"path must be one of {', '.join(ENDPOINTS)}", param="path")
+        asked = endpoint.parse(await request.body(), endpoint.content_type(request.headers.raw))
+        if live.settings.drop_volatile_lines:
+            asked, _ = asked.without_volatile_line()
         prompt = resolve(
-            endpoint.parse(await request.body(), endpoint.content_type(request.headers.raw)),
+            asked,
             names(request),
             path,
             Steerer(live.settings)(request.headers.raw, admin=True),

@@ -19,6 +19,7 @@ from pando_router.migration.plan import plan
 from pando_router.placing.route import resolve
 from pando_router.placing.steering import Steerer
 from pando_router.process.lifecycle import Lifecycle
+from pando_router.telemetry.metrics import Metrics
 from pando_router.tenants.charge import Charge
 from pando_router.tenants.limiter import Limiter
 from pando_router.tenants.tenants import Tenants
@@ -46,6 +47,7 @@ class Reception:
         tenants: Tenants,
         limiter: Limiter,
         earlier: Earlier,
+        metrics: Metrics,
     ) -> None:
         self._live = live
         self._steer = live.derived(Steerer)
@@ -55,6 +57,7 @@ class Reception:
         self._tenants = tenants
         self._limiter = limiter
         self._earlier = earlier
+        self._metrics = metrics
 
     def body(self, exchange: Exchange) -> Awaitable[bytes]:
         """Checks the headers and returns the body, which may still be arriving.
@@ -88,6 +91,10 @@ class Reception:
             lambda: endpoint.parse(body, content_type), _cost(body), INLINE_COST
         )
         settings = self._live.settings
+        if settings.drop_volatile_lines:
+            request, form = request.without_volatile_line()
+            if form:
+                self._metrics.volatile_lines.labels(form).inc()
         steering = self._steer.now(incoming.headers, admin=tenant.admin)
         models = Models(self._view.fleet, settings.aliases, tenant)
         prompt = resolve(request, models, incoming.path, steering, tenant)

@@ -5,6 +5,7 @@ from math import ceil
 import msgspec
 from msgspec.structs import replace
 
+from pando_fleet.canonical.volatile import prefix_without_volatile_line
 from pando_fleet.images.in_prefix import TOKEN_BYTES, PrefixImage, counted, with_room
 from pando_fleet.images.rule import ImageRule
 from pando_fleet.placement.prefix import chunk_keys, seed
@@ -51,6 +52,15 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         in its prefix."""
         images = counted(self.images, rule)
         return replace(self, images=images, prefix=with_room(self.prefix, images))
+
+    def without_volatile_line(self) -> tuple["Request", str | None]:
+        """The request without a first line that changes with every call, and the form of that line;
+        the same request and None if there is none."""
+        found = prefix_without_volatile_line(self.prefix, self.images)
+        if found is None:
+            return self, None
+        prefix, images, form = found
+        return replace(self, prefix=prefix, images=images), form
 
     def with_cut_prefix(self) -> "Request":
         """The request once its keys are made: of a long prefix with its beginning only, so that a

@@ -78,6 +78,11 @@ class Metrics:
         self.placements = counts(
             "placements_total", "Tries, by how their replica was chosen", "policy", "outcome"
         )
+        self.volatile_lines = counter(
+            "volatile_lines_total",
+            "Prompts without their first line, which changes with every call",
+            "form",
+        )
         self.placement_seconds = Spread(
             histogram(
                 "placement_duration_seconds",

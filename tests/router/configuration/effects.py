@@ -10,6 +10,7 @@ from tests.router.configuration.looks import (
     checked_path,
     connecting,
     crowded,
+    first_line_is_left_out,
     health,
     idle_connection_ends_fast,
     is_logged,
@@ -60,6 +61,7 @@ EFFECTS = {
     ),
     "session_header": Effect("x-a", "x-b", spreads("x-b"), (False, True), {"policy": "session"}),
     "bound_sessions": Effect(False, True, sessions_are_noted, (False, True)),
+    "drop_volatile_lines": Effect(False, True, first_line_is_left_out, (False, True)),
     "shadow_policy": Effect(None, "random", is_shadowed, (False, True), {"shadow_per_second": 999}),
     "shadow_per_second": Effect(
         0.001, 1000, is_shadowed, (False, True), {"shadow_policy": "random"}

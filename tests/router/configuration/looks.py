@@ -171,6 +171,17 @@ async def sessions_are_noted(world: World) -> bool:
     return bool(await world.redis.exists("pando:{default}:sessions"))
 
 
+async def first_line_is_left_out(world: World) -> bool:
+    """Whether a prompt matches one that differs in a line of an agent's, which changes."""
+    matched = 0
+    for stamp in "ab":
+        system = {"role": "system", "content": f"x-anthropic-billing-header: {stamp}\n{LONG}"}
+        body = chat() | {"messages": [system, {"role": "user", "content": "hello"}]}
+        answer = await world.router.post("/v1/chat/completions", body)
+        matched = int(answer.headers["x-pando-matched-tokens"])
+    return matched > 0
+
+
 async def much_is_expected_of_who_waits(world: World) -> bool:
     await world.hold(len(world.replicas))
     queues, waiting = Queues(world.redis), asyncio.create_task(world.ask())

@@ -61,6 +61,11 @@ class Metrics:
         def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
             return Histogram(f"pando_worker_{name}", text, registry=self.registry, buckets=buckets)
 
+        self.volatile_lines = counter(
+            "volatile_lines_total",
+            "Prompts without their first line, which changes with every call",
+            "form",
+        )
         self.time_to_first_token = histogram(
             "time_to_first_token_seconds", "From request to first token", _FIRST_TOKEN
         )

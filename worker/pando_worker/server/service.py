@@ -28,7 +28,13 @@ from pando_worker.server.images import ChatPrompt, RequestPart, Sight, parts_of,
 from pando_worker.server.kept_responses import KeptResponses
 from pando_worker.server.metrics import Metrics
 from pando_worker.server.pooling import LAST_TOKEN, Embeddings, NoEmbeddings
-from pando_worker.server.protocol.chat import ChatMessage, ChatRequest, check_roles, messages_of
+from pando_worker.server.protocol.chat import (
+    ChatMessage,
+    ChatRequest,
+    check_roles,
+    messages_of,
+    without_volatile_line,
+)
 from pando_worker.server.source_text import SourceTexts
 from pando_worker.server.text.long_texts import Room, refuse_far_too_many
 from pando_worker.server.text.pairs import TokenPair
@@ -206,6 +212,10 @@ class Service:
             template: as of `Tokenizer.encode_chat`
         """
         refuse_far_too_many(len(messages), room)
+        if self.settings.drop_volatile_lines:
+            messages, form = without_volatile_line(messages)
+            if form:
+                self.metrics.volatile_lines.labels(form).inc()
         parts = parts_of(messages)
         if self.sight is None and parts:
             raise unseen(parts[0], self.model.name)

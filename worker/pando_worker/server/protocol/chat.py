@@ -16,6 +16,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from pando_fleet.canonical import volatile
 from pando_worker.server.errors import ApiError, bad_request
 from pando_worker.server.protocol.openai import OpenAIFields, TopLogprobs
 from pando_worker.server.protocol.pieces import Many
@@ -112,6 +113,20 @@ class ChatMessage(BaseModel):
     def text(self) -> str:
         """Of a message without images and videos."""
         return self.content if isinstance(self.content, str) else ""
+
+
+def without_volatile_line(
+    messages: Sequence[ChatMessage],
+) -> tuple[Sequence[ChatMessage], str | None]:
+    """The messages without a first line that changes with every call, and the form of that line
+    (`pando_fleet.canonical.volatile`); the same messages and None if there is none."""
+    first = messages[0]
+    if first.role not in volatile.SYSTEM_ROLES:
+        return messages, None
+    text, form = volatile.without_volatile_line(first.text)
+    if form is None:
+        return messages, None
+    return [first.model_copy(update={"content": text}), *messages[1:]], form
 
 
 def messages_of(messages: Sequence[ChatMessage], *, as_parts: bool = False) -> list[dict[str, Any]]:
