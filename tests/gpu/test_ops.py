@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pando_worker.attention.backend import AttentionLayer, HeadTurn
+from pando_worker.attention.backend import AttentionLayer, HeadTurn, KVScales
 from pando_worker.attention.device_pages import list_pages
 from pando_worker.attention.kv_pool import TokenToKVPool
 from pando_worker.cuda import fp8_quantize, kv_store, page_lists
@@ -98,12 +98,14 @@ def test_keys_and_values_are_stored_as_by_torch(gpu: torch.device, kept: torch.d
     pools = [TokenToKVPool([layer], 40, kept, gpu) for _ in range(2)]
     for pool in pools:
         pool.clear()
+        if pool.is_fp8:
+            pool.scales = [KVScales(0.7, 2.0)]
     qkv = torch.randn(7, 2 * (64 + 192 + 128), device=gpu).mul_(200).bfloat16()
     _, k, v = (
         torch.unflatten(part, 1, (2, -1)) for part in torch.split(qkv, [128, 384, 256], dim=1)
     )
     slots = torch.tensor([3, 39, 0, 11, 12, 13, 7], device=gpu)
-    kv_store.store_kv(k, v, (pools[0].k[0], pools[0].v[0]), slots)
+    kv_store.store_kv(k, v, pools[0].of(0), slots)
     pools[1].store(0, slots, k, v)
     for got, expected in zip(pools[0].k + pools[0].v, pools[1].k + pools[1].v, strict=True):
         assert torch.equal(got.view(torch.uint8), expected.view(torch.uint8))
@@ -139,7 +141,7 @@ def test_heads_are_turned_and_stored_as_in_float64(gpu: torch.device, kept: torc
     table = torch.cat((angles.cos(), angles.sin()), dim=1)
     turn = HeadTurn(table, norms[0], norms[1], 1e-5, offset=True)
     slots = torch.tensor([3, 39, 0, 11, 12, 13, 7], device=gpu)
-    q = turn_heads(qkv, turn, layer, (pool.k[0], pool.v[0]), slots)
+    q = turn_heads(qkv, turn, layer, pool.of(0), slots)
     got = q, pool.k[0].view(torch.uint8)[slots].view(kept), pool.v[0].view(torch.uint8)[slots]
     for each, expected in zip((*got[:2], got[2].view(kept)), turned(qkv, turn, layer), strict=True):
         torch.testing.assert_close(each.float().double(), expected, atol=2e-2, rtol=0.08)

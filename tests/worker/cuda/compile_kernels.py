@@ -31,6 +31,8 @@ TYPES = {
     "scales": "*fp32",
     "table": "*fp32",
     "eps": "fp32",
+    "k_factor": "fp32",
+    "v_factor": "fp32",
     "alpha": "fp32",
     "shift": "fp32",
     "limit": "fp32",

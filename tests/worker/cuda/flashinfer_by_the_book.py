@@ -160,11 +160,15 @@ class Prefill:
         q: Tensor,
         paged_kv_cache: tuple[Tensor, Tensor],
         *,
+        k_scale: float | None = None,
+        v_scale: float | None = None,
         out: Tensor | None = None,
         lse: Tensor | None = None,
         return_lse: bool = False,
     ) -> Any:
-        return self._attend(q, paged_kv_cache, out, lse if return_lse else None, None, self._scale)
+        scale = self._scale * (1.0 if k_scale is None else k_scale)
+        asked = lse if return_lse else None
+        return self._attend(q, paged_kv_cache, out, asked, None, scale, v_scale)
 
     def _attend(
         self,
@@ -174,6 +178,7 @@ class Prefill:
         lse: Tensor | None,
         sinks: Tensor | None,
         scale: float,
+        v_scale: float | None,
     ) -> Tensor:
         self._check_run(q, paged)
         if out is None:
@@ -184,6 +189,8 @@ class Prefill:
         assert self._indices is not None and self._last is not None
         arrays = self._qo, self._indptr, self._indices, self._last
         self.compute(arrays, q, paged, out, lse, sinks, scale)
+        if v_scale is not None:  # a kernel of its own, whose results are rounded again
+            out *= v_scale
         return out
 
     def _check_run(self, q: Tensor, paged: tuple[Tensor, Tensor]) -> None:
@@ -273,6 +280,7 @@ class SinkPrefill(Prefill):
         sink: Tensor,
         sm_scale: float,
         *,
+        v_scale: float | None = None,
         out: Tensor | None = None,
         lse: Tensor | None = None,
         return_lse: bool = False,
@@ -281,7 +289,8 @@ class SinkPrefill(Prefill):
         assert self._made_for == (self._dtypes, dim, v_dim, self._window >= 0)
         assert self._cap == 0.0, "the variant has no soft cap"
         assert sink.dtype == torch.float32 and sink.shape == (q.shape[1],)
-        return self._attend(q, paged_kv_cache, out, lse if return_lse else None, sink, sm_scale)
+        asked = lse if return_lse else None
+        return self._attend(q, paged_kv_cache, out, asked, sink, sm_scale, v_scale)
 
 
 @bound_class("flashinfer.BatchDecodeWithPagedKVCacheWrapper")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from pando_worker.attention.backend import KVScales
 from pando_worker.attention.device_pages import DevicePages
 from pando_worker.attention.flashinfer_graphs import FixedDecodes
 from pando_worker.attention.flashinfer_pieces import AttentionPieces
@@ -121,6 +122,7 @@ def test_keys_and_values_in_fp8_are_stored_by_one_kernel(
         client = Client(engine.world(), truth, seed=0, tolerance=ROUNDING_TO_FP8)
         client.run(30)
         launched = engine.gpu.launched
+        assert KVScales() not in engine.runner.kv_pool.scales
     assert client.happened["tokens"] > 50
     assert launched[f"{kernel}, in a graph"] > 20 and not launched["append_paged_kv_cache"]
 

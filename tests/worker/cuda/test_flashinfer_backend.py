@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pando_worker.attention import flashinfer_backend, flashinfer_calls, flashinfer_graphs
-from pando_worker.attention.backend import AttentionLayer
+from pando_worker.attention.backend import AttentionLayer, KVScales
 from pando_worker.attention.flashinfer_backend import FlashinferAttention, refusal
 from pando_worker.attention.flashinfer_calls import (
     AttentionKind,
@@ -126,12 +126,31 @@ def test_fixed_decodes_of_layers_that_release_pages_equal_brute_force(page_size:
     assert_brute_force(fixed, pool, whole, slots, window_slots=window_slots_of(whole))
 
 
-def test_fp8_keys_and_values_are_read_as_they_were_rounded() -> None:
+@pytest.mark.parametrize("scales", [KVScales(), KVScales(2.0**-7, 2.0**-5), KVScales(0.013, 7.7)])
+def test_fp8_keys_and_values_are_read_as_they_were_rounded(scales: KVScales) -> None:
     made = case([(40, 1), (20, 30)], 16)
-    pool = pool_for(layers_of(KINDS[:1]), made.slots, 16, torch.float8_e4m3fn)
+    pool = pool_for(layers_of(KINDS), made.slots, 16, torch.float8_e4m3fn)
+    pool.scales = [scales] * len(KINDS)
     attention = FlashinferAttention(pool, 16, torch.bfloat16, 4096, LIBRARY)
     attention.plan(made.batch)
-    assert_brute_force(attention, pool, made.batch, made.slots, atol=0.15)
+    assert_brute_force(attention, pool, made.batch, made.slots, atol=0.25)
+
+
+def test_fixed_decodes_and_shared_prefixes_take_the_scales_of_fp8(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(flashinfer_backend, "CASCADE_BYTES", 1)
+    made = case([(100, 1)] * 4, 16)
+    share(made, 0, (1, 2), pages=4)
+    pool = pool_for(layers_of(KINDS), made.slots, 16, torch.float8_e4m3fn)
+    pool.scales = [KVScales(2.0**-7, 2.0**-5)] * len(KINDS)
+    attention = FlashinferAttention(pool, 16, torch.bfloat16, 4096, LIBRARY)
+    attention.plan(made.batch)
+    assert attention.worth_sharing(made.batch, 1)
+    assert_brute_force(attention, pool, made.batch, made.slots, atol=0.25)
+    fixed = FlashinferGraphs(attention, most_rows=4, context_length=1024).at(4)
+    fixed.plan(made.batch)
+    assert_brute_force(fixed, pool, made.batch, made.slots, atol=0.25)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pando_worker.attention.backend import AttentionLayer
+from pando_worker.attention.backend import AttentionLayer, KVScales, LayerKV
 from pando_worker.attention.flashinfer_backend import FlashinferAttention
 from pando_worker.attention.flashinfer_calls import Library
 from pando_worker.attention.kv_pool import TokenToKVPool
@@ -37,6 +37,7 @@ pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="tests/gpu run
     slots=st.lists(st.integers(0, SLOTS - 1), min_size=1, max_size=6, unique=True),
     dtype=st.sampled_from([torch.bfloat16, torch.float16]),
     narrow=st.booleans(),
+    scales=st.sampled_from([(1.0, 1.0), (0.37, 9.1), (2.0**-6, 4.0)]),
     wide_slots=st.booleans(),
     seed=st.integers(0, 99),
 )
@@ -46,6 +47,7 @@ def test_slots_hold_what_torch_puts_there(
     slots: list[int],
     dtype: torch.dtype,
     narrow: bool,
+    scales: tuple[float, float],
     wide_slots: bool,
     seed: int,
 ) -> None:
@@ -57,6 +59,8 @@ def test_slots_hold_what_torch_puts_there(
     kept = torch.float8_e4m3fn if narrow else dtype
     pool = TokenToKVPool([layer], SLOTS, kept, CPU)
     pool.clear()
+    if narrow:
+        pool.scales = [KVScales(*scales)]
     # Queries, keys and values lie side by side, as a projection makes them.
     whole = Poisoned(torch.randn(len(slots), heads * (sum(dims) + 4)).mul_(200).to(dtype))
     widths = [heads * 4, heads * dims[0], heads * dims[1]]
@@ -65,7 +69,7 @@ def test_slots_hold_what_torch_puts_there(
     at = Poisoned(torch.tensor(slots, dtype=torch.int64 if wide_slots else torch.int32))
     got = [Poisoned(part[0].view(torch.uint8)) for part in (pool.k, pool.v)]
     targets = got[0].tensor.view(kept), got[1].tensor.view(kept)
-    store_kv(k, v, targets, at.tensor)
+    store_kv(k, v, LayerKV(*targets, pool.scales[0]), at.tensor)
     pool.store(0, at.tensor.long(), k, v)
     for mine, wanted in zip(got, (pool.k[0], pool.v[0]), strict=True):
         assert torch.equal(mine.tensor, wanted.view(torch.uint8))
@@ -79,7 +83,7 @@ def test_every_number_of_half_precision_becomes_the_nearest_of_eight_bits() -> N
     for dtype in (torch.bfloat16, torch.float16):
         numbers = octets.view(dtype).view(64, 1, -1)
         pool = [torch.zeros(64, 1, 1024, dtype=torch.float8_e4m3fn) for _ in range(2)]
-        store_kv(numbers, numbers, (pool[0], pool[1]), torch.arange(64))
+        store_kv(numbers, numbers, LayerKV(pool[0], pool[1]), torch.arange(64))
         wanted = numbers.float().clamp(-448, 448).to(torch.float8_e4m3fn)
         for part in pool:
             assert torch.equal(part.isnan(), numbers.isnan())
@@ -95,7 +99,7 @@ def test_attention_reads_what_the_kernel_stored(dtype: torch.dtype) -> None:
     pool = pool_for(layers_of(kinds), made.slots, 16, dtype)
     stored: list[int] = []
 
-    def storer(k: Tensor, v: Tensor, own: tuple[Tensor, Tensor], slots: Tensor) -> None:
+    def storer(k: Tensor, v: Tensor, own: LayerKV, slots: Tensor) -> None:
         stored.append(len(slots))
         store_kv(k.contiguous(), v.contiguous(), own, slots)
 

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pando_worker.attention.backend import AttentionLayer, HeadTurn
+from pando_worker.attention.backend import AttentionLayer, HeadTurn, KVScales, LayerKV
 from pando_worker.cuda.turn_heads import turn_heads
 from tests.examples import examples
 from tests.worker.cuda.poisoned import Poisoned
@@ -23,6 +23,7 @@ pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="tests/gpu run
     slots=st.lists(st.integers(0, SLOTS - 1), min_size=1, max_size=5, unique=True),
     dtype=st.sampled_from([torch.bfloat16, torch.float16]),
     narrow=st.booleans(),
+    scales=st.sampled_from([(1.0, 1.0), (0.37, 9.1), (2.0**-6, 4.0)]),
     wide_slots=st.booleans(),
     norms=st.sampled_from([None, "plain", "offset"]),
     padding=st.sampled_from([0, 8]),
@@ -34,6 +35,7 @@ def test_queries_keys_and_values_are_those_of_float64(
     slots: list[int],
     dtype: torch.dtype,
     narrow: bool,
+    scales: tuple[float, float],
     wide_slots: bool,
     norms: str | None,
     padding: int,
@@ -65,14 +67,15 @@ def test_queries_keys_and_values_are_those_of_float64(
     kept = torch.float8_e4m3fn if narrow else dtype
     octets = torch.zeros(SLOTS, kv_heads, dim * kept.itemsize, dtype=torch.uint8)
     parts = [Poisoned(octets) for _ in range(2)]
-    pool = parts[0].tensor.view(kept), parts[1].tensor.view(kept)
+    held = parts[0].tensor.view(kept), parts[1].tensor.view(kept)
+    pool = LayerKV(*held, KVScales(*scales) if narrow else KVScales())
     q = turn_heads(qkv, turn, layer, pool, at.tensor)
     expected = turned(qkv, turn, layer)
     assert q.dtype == dtype
     torch.testing.assert_close(q.double(), expected[0], atol=1e-2, rtol=TOLERANCE[dtype])
     others = [slot for slot in range(SLOTS) if slot not in slots]
-    for part, new in zip(pool, expected[1:], strict=True):
-        got = part.float().double()
+    for part, scale, new in zip(held, pool.scales, expected[1:], strict=True):
+        got = part.float().double() * scale
         torch.testing.assert_close(got[slots], new, atol=1e-2, rtol=TOLERANCE[kept])
         assert not got[others].any()
     for each in (whole, table, at, *parts, *(weights or [])):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -44,6 +44,25 @@ class AttentionLayer:
         None  # [heads], an extra score per head in the softmax that has no value vector
     )
     bias: DistanceBias | None = None  # of scores of a row's own tokens, not of its source's
+
+
+class KVScales(NamedTuple):
+    """Of one layer: a number of the pool times its scale is the key or the value."""
+
+    k: float = 1.0
+    v: float = 1.0
+
+
+class LayerKV(NamedTuple):
+    """The keys and values of one layer in the KV pool.
+
+    Attributes:
+        k, v: [slots, kv_heads, head_dim or v_head_dim]
+    """
+
+    k: Tensor
+    v: Tensor
+    scales: KVScales = KVScales()
 
 
 def page_numbers(batch: ForwardBatch, released: bool) -> tuple[Int32, Int64]:
@@ -99,10 +118,10 @@ class HeadTurn:
     offset: bool
 
 
-HeadTurner = Callable[[Tensor, HeadTurn, AttentionLayer, tuple[Tensor, Tensor], Tensor], Tensor]
+HeadTurner = Callable[[Tensor, HeadTurn, AttentionLayer, LayerKV, Tensor], Tensor]
 """A device's own way to turn queries and keys, and to store keys and values in their slots,
-[num_tokens], of a pool's, [slots, kv_heads, head_dim] each. The first argument has all heads, as a
-projection makes them, [num_tokens, heads + 2 * kv_heads, head_dim]. Returns the queries."""
+[num_tokens], of a layer. The first argument has all heads, as a projection makes them,
+[num_tokens, heads + 2 * kv_heads, head_dim]. Returns the queries."""
 
 
 @runtime_checkable

@@ -15,7 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pando_worker.attention.backend import AttentionLayer, HeadTurn, HeadTurner, page_numbers
+from pando_worker.attention.backend import (
+    AttentionLayer,
+    HeadTurn,
+    HeadTurner,
+    LayerKV,
+    page_numbers,
+)
 from pando_worker.attention.device_pages import DevicePages, PageLister, TableSize, list_pages
 from pando_worker.attention.flashinfer_calls import (
     CPU_MULTIPROCESSORS,
@@ -258,7 +264,7 @@ class FlashinferAttention:
         """
         # No load writes a page with new tokens, so these may be stored before.
         self.pool.arrive(layer.index)
-        plan, paged = self._plans[self._kinds[layer.index]], self._paged[layer.index]
+        plan, paged = self._plans[self._kinds[layer.index]], self._paged_of(layer)
         sinks = self.sinks_of(layer)
         lse = None
         if plan.shared is not None:
@@ -278,7 +284,7 @@ class FlashinferAttention:
 
     def store(self, k: Tensor, v: Tensor, layer: AttentionLayer, slots: Tensor) -> None:
         """Store new keys and values in the pool; `slots`, [num_tokens], have `slot_dtype`."""
-        pool = self.pool.k[layer.index], self.pool.v[layer.index]
+        pool = self.pool.of(layer.index)
         if self._appends is not None:
             self._appends.store(k, v, pool, slots)
         elif self._storer is not None:
@@ -289,14 +295,17 @@ class FlashinferAttention:
     def turn(self, qkv: Tensor, turn: HeadTurn, layer: AttentionLayer, slots: Tensor) -> Tensor:
         """Turn heads and store keys and values, if `turns`; returns the queries."""
         assert self._turner is not None
-        pool = self.pool.k[layer.index], self.pool.v[layer.index]
-        return self._turner(qkv, turn, layer, pool, slots)
+        return self._turner(qkv, turn, layer, self.pool.of(layer.index), slots)
 
     def run_decodes(self, call: KernelCall, q: Tensor, layer: AttentionLayer) -> Tensor:
         """Attention for one token per row, with a planned call."""
         out = q.new_empty(len(q), layer.heads, layer.v_head_dim)
-        call.run(q, self._paged[layer.index], self.sinks_of(layer), out)
+        call.run(q, self._paged_of(layer), self.sinks_of(layer), out)
         return out
+
+    def _paged_of(self, layer: AttentionLayer) -> LayerKV:
+        """[pages, page_size, kv_heads, head_dim or v_head_dim] each"""
+        return LayerKV(*self._paged[layer.index], self.pool.scales[layer.index])
 
     def kind_of(self, layer: AttentionLayer) -> AttentionKind:
         return self._kinds[layer.index]
@@ -318,7 +327,7 @@ class FlashinferAttention:
         call: KernelCall,
         tokens: Tensor | None,
         q: Tensor,
-        paged: tuple[Tensor, Tensor],
+        paged: LayerKV,
         out: Tensor,
         lse: Tensor,
     ) -> None:

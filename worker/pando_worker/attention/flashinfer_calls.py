@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pando_worker.attention.backend import AttentionLayer
+from pando_worker.attention.backend import AttentionLayer, LayerKV
 from pando_worker.attention.paged_rows import PagedRows
 from pando_worker.attention.staging import Staging
 from pando_worker.batch import Int32
@@ -240,7 +240,7 @@ class KernelCall:
     def run(
         self,
         q: Tensor,
-        paged: tuple[Tensor, Tensor],
+        paged: LayerKV,
         sinks: Tensor | None,
         out: Tensor,
         lse: Tensor | None = None,
@@ -248,13 +248,21 @@ class KernelCall:
         """
         Args:
             q: [new tokens, heads, head_dim]
-            paged: keys and values, [pages, page_size, kv_heads, head_dim or v_head_dim]
+            paged: [pages, page_size, kv_heads, head_dim or v_head_dim] each
             sinks: float32 [heads]
             out: [new tokens, heads, v_head_dim], filled
             lse: float32 [new tokens, heads], filled: binary logarithms of the softmax's sums
         """
-        extra = () if sinks is None else (sinks, self._kind.scale)
-        self._wrapper.run(q, paged, *extra, out=out, lse=lse, return_lse=lse is not None)
+        k_scale, v_scale = paged.scales
+        options: dict[str, Any] = {"out": out, "lse": lse, "return_lse": lse is not None}
+        if v_scale != 1.0:
+            options["v_scale"] = v_scale
+        extra: tuple[Any, ...] = ()
+        if sinks is not None:  # the only kernels that are given the scale of scores here
+            extra = sinks, self._kind.scale * k_scale
+        elif k_scale != 1.0:
+            options["k_scale"] = k_scale
+        self._wrapper.run(q, (paged.k, paged.v), *extra, **options)
 
     def _make(self, library: Library, workspace: Tensor, fixed: FixedRows | None) -> Any:
         kind, formats = self._kind, self._formats
@@ -318,11 +326,11 @@ class Appends:
         self._zeros = torch.zeros(most, dtype=torch.int32, device=device)
         self._ones = torch.ones(most, dtype=torch.int32, device=device)
 
-    def store(self, k: Tensor, v: Tensor, pool: tuple[Tensor, Tensor], slots: Tensor) -> None:
+    def store(self, k: Tensor, v: Tensor, pool: LayerKV, slots: Tensor) -> None:
         """
         Args:
             k, v: [num_tokens, kv_heads, head_dim], in the dtype of `pool`
-            pool: [slots, kv_heads, head_dim] each
+            pool: with scales of 1
             slots: int32 [num_tokens]
         """
         count = len(slots)
@@ -331,7 +339,7 @@ class Appends:
             v,
             self._numbers[:count],
             self._zeros[:count],
-            (pool[0][:, None], pool[1][:, None]),
+            (pool.k[:, None], pool.v[:, None]),
             slots,
             self._numbers[: count + 1],
             self._ones[:count],

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Sequence
 import torch
 from torch import Tensor
 
-from pando_worker.attention.backend import AttentionLayer
+from pando_worker.attention.backend import AttentionLayer, KVScales, LayerKV
 from pando_worker.tensors.huge_pages import advise_huge_pages
 
-KVStorer = Callable[[Tensor, Tensor, tuple[Tensor, Tensor], Tensor], None]
+KVStorer = Callable[[Tensor, Tensor, LayerKV, Tensor], None]
 """A device's own way to put new keys and values, [num_tokens, kv_heads, head_dim or v_head_dim],
-into their slots of a pool's, [slots, kv_heads, head_dim or v_head_dim]; slots are [num_tokens]."""
+into their slots, [num_tokens], of a layer."""
 
 
 def kv_cell_bytes(layers: Iterable[AttentionLayer], dtype: torch.dtype) -> int:
@@ -44,6 +44,7 @@ class TokenToKVPool:
         window_slots: number of their slots, without spare ones
         k: per layer, [num_slots, kv_heads, head_dim]
         v: per layer, [num_slots, kv_heads, v_head_dim]
+        scales: per layer; others than 1 for a pool in fp8 only, set before anything is stored
         before_layer: lets the model's stream wait for what is copied to a layer; None if nothing is
             copied while a step runs
     """
@@ -78,7 +79,15 @@ class TokenToKVPool:
         self.window_slots = window_slots
         self.k = [empty(layer, layer.head_dim) for layer in layers]
         self.v = [empty(layer, layer.v_head_dim) for layer in layers]
+        self.scales = [KVScales()] * len(layers)
         self.before_layer: Callable[[int], None] | None = None
+
+    @property
+    def is_fp8(self) -> bool:
+        return self.k[0].dtype == torch.float8_e4m3fn
+
+    def of(self, layer: int) -> LayerKV:
+        return LayerKV(self.k[layer], self.v[layer], self.scales[layer])
 
     @property
     def window(self) -> int:
@@ -116,17 +125,25 @@ class TokenToKVPool:
 
     def store(self, layer: int, slots: Tensor, k: Tensor, v: Tensor) -> None:
         """Write the keys and values of new tokens to `slots`, [num_tokens], in the pool's dtype."""
-        _write(self.k[layer], slots, k)
-        _write(self.v[layer], slots, v)
+        store(self.of(layer), slots, k, v)
 
     def load(self, layer: int, slots: Tensor, k: Tensor, v: Tensor) -> None:
         """Copy the keys and values of `slots`, [num_tokens], to `k` and `v`, in their dtypes."""
-        _read(self.k[layer], slots, k)
-        _read(self.v[layer], slots, v)
+        of = self.of(layer)
+        _read(of.k, slots, k, of.scales.k)
+        _read(of.v, slots, v, of.scales.v)
 
 
-def _write(pool: Tensor, slots: Tensor, values: Tensor) -> None:
+def store(layer: LayerKV, slots: Tensor, k: Tensor, v: Tensor) -> None:
+    """Write keys and values, [num_tokens, kv_heads, head_dim or v_head_dim], to `slots`."""
+    _write(layer.k, slots, k, layer.scales.k)
+    _write(layer.v, slots, v, layer.scales.v)
+
+
+def _write(pool: Tensor, slots: Tensor, values: Tensor, scale: float) -> None:
     if pool.dtype == torch.float8_e4m3fn:
+        if scale != 1.0:
+            values = values.float() * (1.0 / scale)
         # Not all versions of torch saturate values that are out of range.
         largest = torch.finfo(pool.dtype).max
         values = values.clamp(-largest, largest).to(pool.dtype).view(torch.uint8)
@@ -134,10 +151,12 @@ def _write(pool: Tensor, slots: Tensor, values: Tensor) -> None:
     pool.index_copy_(0, slots, values.to(pool.dtype))
 
 
-def _read(pool: Tensor, slots: Tensor, out: Tensor) -> None:
+def _read(pool: Tensor, slots: Tensor, out: Tensor, scale: float) -> None:
     if pool.dtype == out.dtype:
         torch.index_select(pool, 0, slots, out=out)
     elif pool.dtype == torch.float8_e4m3fn:
         out.copy_(pool.view(torch.uint8).index_select(0, slots).view(pool.dtype))
+        if scale != 1.0:
+            out.mul_(scale)
     else:
         out.copy_(pool.index_select(0, slots))

@@ -10,23 +10,24 @@ import triton
 import triton.language as tl
 from torch import Tensor, float8_e4m3fn, uint8
 
+from pando_worker.attention.backend import LayerKV
+
 BLOCK = 1024  # numbers that one program stores
 
 
-def store_kv(k: Tensor, v: Tensor, pool: tuple[Tensor, Tensor], slots: Tensor) -> None:
+def store_kv(k: Tensor, v: Tensor, pool: LayerKV, slots: Tensor) -> None:
     """A `KVStorer`.
 
     Args:
         k, v: [num_tokens, kv_heads, head_dim or v_head_dim]; a token's heads are contiguous
-        pool: keys and values, [slots, kv_heads, head_dim or v_head_dim], of the same dtype as `k`
-            or e4m3
+        pool: of the same dtype as `k` or e4m3
         slots: int32 or int64 [num_tokens]
     """
-    quantized = pool[0].dtype == float8_e4m3fn
-    assert quantized or pool[0].dtype == k.dtype
+    quantized = pool.k.dtype == float8_e4m3fn
+    assert quantized or pool.k.dtype == k.dtype
     assert all(part.stride(2) == 1 and part.stride(1) == part.shape[2] for part in (k, v))
-    assert all(part.is_contiguous() for part in pool) and slots.is_contiguous()
-    keys, values = (part.view(uint8) if quantized else part for part in pool)
+    assert pool.k.is_contiguous() and pool.v.is_contiguous() and slots.is_contiguous()
+    keys, values = (part.view(uint8) if quantized else part for part in (pool.k, pool.v))
     k_width, v_width = k[0].numel(), v[0].numel()
     _store_kv[(len(slots), triton.cdiv(max(k_width, v_width), BLOCK))](
         k,
@@ -38,6 +39,8 @@ def store_kv(k: Tensor, v: Tensor, pool: tuple[Tensor, Tensor], slots: Tensor) -
         v_width,
         k.stride(0),
         v.stride(0),
+        1.0 / pool.scales.k,
+        1.0 / pool.scales.v,
         QUANTIZED=quantized,
         BLOCK=BLOCK,
     )
@@ -64,12 +67,13 @@ def e4m3_bits(x):  # type: ignore[no-untyped-def]
 def put(  # type: ignore[no-untyped-def]
     target,
     numbers,
+    factor,
     mask,
     QUANTIZED: tl.constexpr,  # noqa: N803
 ):
-    """Write numbers to addresses in the pool."""
+    """Write numbers to addresses in the pool, times `factor` if that is quantized."""
     if QUANTIZED:
-        tl.store(target, e4m3_bits(numbers.to(tl.float32)), mask=mask)
+        tl.store(target, e4m3_bits(numbers.to(tl.float32) * factor), mask=mask)
     else:
         tl.store(target, numbers.to(target.dtype.element_ty), mask=mask)
 
@@ -85,6 +89,8 @@ def _store_kv(  # type: ignore[no-untyped-def]
     v_width,
     k_stride,
     v_stride,
+    k_factor,
+    v_factor,
     QUANTIZED: tl.constexpr,  # noqa: N803
     BLOCK: tl.constexpr,  # noqa: N803
 ):
@@ -94,6 +100,6 @@ def _store_kv(  # type: ignore[no-untyped-def]
     slot = tl.load(slots + token).to(tl.int64)
     is_k, is_v = column < k_width, column < v_width
     k_numbers = tl.load(k + token * k_stride + column, mask=is_k, other=0.0)
-    put(keys + slot * k_width + column, k_numbers, is_k, QUANTIZED)
+    put(keys + slot * k_width + column, k_numbers, k_factor, is_k, QUANTIZED)
     v_numbers = tl.load(v + token * v_stride + column, mask=is_v, other=0.0)
-    put(values + slot * v_width + column, v_numbers, is_v, QUANTIZED)
+    put(values + slot * v_width + column, v_numbers, v_factor, is_v, QUANTIZED)

@@ -10,22 +10,22 @@ import triton
 import triton.language as tl
 from torch import Tensor, float8_e4m3fn, uint8
 
-from pando_worker.attention.backend import AttentionLayer, HeadTurn
+from pando_worker.attention.backend import AttentionLayer, HeadTurn, LayerKV
 from pando_worker.cuda.kv_store import put
 
 
 def turn_heads(
-    qkv: Tensor, turn: HeadTurn, layer: AttentionLayer, pool: tuple[Tensor, Tensor], slots: Tensor
+    qkv: Tensor, turn: HeadTurn, layer: AttentionLayer, pool: LayerKV, slots: Tensor
 ) -> Tensor:
     """A `HeadTurner`."""
     tokens, heads, dim = qkv.shape
     rotary = turn.table.shape[1]
     assert layer.head_dim == layer.v_head_dim == dim and heads == layer.heads + 2 * layer.kv_heads
     assert qkv.stride(2) == 1 and turn.table.is_contiguous() and rotary <= dim
-    assert all(part.is_contiguous() for part in pool) and slots.is_contiguous()
-    quantized = pool[0].dtype == float8_e4m3fn
-    assert quantized or pool[0].dtype == qkv.dtype
-    keys, values = (part.view(uint8) if quantized else part for part in pool)
+    assert pool.k.is_contiguous() and pool.v.is_contiguous() and slots.is_contiguous()
+    quantized = pool.k.dtype == float8_e4m3fn
+    assert quantized or pool.k.dtype == qkv.dtype
+    keys, values = (part.view(uint8) if quantized else part for part in (pool.k, pool.v))
     out = qkv.new_empty(tokens, layer.heads, dim)
     _turn_heads[(tokens, heads)](
         qkv,
@@ -43,6 +43,8 @@ def turn_heads(
         qkv.stride(0),
         qkv.stride(1),
         turn.eps,
+        1.0 / pool.scales.k,
+        1.0 / pool.scales.v,
         NORMED=turn.q_norm is not None,
         OFFSET=turn.offset,
         QUANTIZED=quantized,
@@ -103,6 +105,8 @@ def _turn_heads(  # type: ignore[no-untyped-def]
     token_stride,
     head_stride,
     eps,
+    k_factor,
+    v_factor,
     NORMED: tl.constexpr,  # noqa: N803
     OFFSET: tl.constexpr,  # noqa: N803
     QUANTIZED: tl.constexpr,  # noqa: N803
@@ -122,7 +126,7 @@ def _turn_heads(  # type: ignore[no-untyped-def]
         first = tl.load(slots + token).to(tl.int64) * kv_heads - heads + number
         if number < heads + kv_heads:
             x = _turned(head, turns, k_norm, dim, rotary, eps, NORMED, OFFSET, BLOCK)
-            put(keys + first * dim + lane, x, is_own, QUANTIZED)
+            put(keys + first * dim + lane, x, k_factor, is_own, QUANTIZED)
         else:
             value = tl.load(head + lane, mask=is_own, other=0.0)
-            put(values + (first - kv_heads) * dim + lane, value, is_own, QUANTIZED)
+            put(values + (first - kv_heads) * dim + lane, value, v_factor, is_own, QUANTIZED)

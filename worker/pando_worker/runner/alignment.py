@@ -82,7 +82,7 @@ class Aligner:
             local = head - self._group.rank * layer.heads
             if 0 <= local < layer.heads:
                 q = queries[index][first:last, local].float()
-                keys = self._pool.k[index][slots, local].float()
+                keys = self._pool.k[index][slots, local].float() * self._pool.scales[index].k
                 weights = (q @ keys.T * layer.scale).softmax(dim=-1)[:, :positions]
             else:
                 weights = torch.zeros(int(last - first), positions, device=slots.device)

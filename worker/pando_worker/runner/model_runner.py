@@ -37,6 +37,7 @@ from pando_worker.runner.cuda.graphs import capture_graphs
 from pando_worker.runner.cuda.piecewise_graph import PiecewiseGraphs
 from pando_worker.runner.image_embeddings import ImageEmbeddings
 from pando_worker.runner.kv.host_pool import HostKVPool, make_host_pool
+from pando_worker.runner.kv.scales import choose_scales
 from pando_worker.runner.loading import LoadedModel, load_model
 from pando_worker.runner.sampling.future_tokens import FutureTokens
 from pando_worker.runner.sampling.histories import Histories
@@ -118,6 +119,9 @@ class TorchModelRunner:
         log.info(message, loaded.capacity_tokens, loaded.plan.dtype, loaded.plan.budget)
         report(Stage.KERNELS, 0.0)
         plain = self._prepare(settings, loaded)
+        if self.kv_pool.is_fp8 and self._source is None:
+            most = settings.chunked_prefill_size
+            choose_scales(loaded, self._page_size, most, self._run_with)
         self.host_pool = make_host_pool(loaded.kv_pool, settings, self._group)
         if loaded.device.type == "cpu":
             self._choose_cpu_path(settings, loaded, plain)
@@ -293,6 +297,13 @@ class TorchModelRunner:
             assert self._images is not None, "a model without a vision tower gets no images"
             hidden = self._model(*inputs, self._images.of(batch.images))
         return hidden
+
+    def _run_with(self, batch: ForwardBatch, attention: AttentionBackend) -> None:
+        """Run the model with another attention than that of requests, at the start."""
+        usual, self.attention = self.attention, attention
+        self._use_adapters(batch)
+        self._run(batch)
+        self.attention = usual
 
     def _encode(self, sources: SourceRows) -> None:
         """Run the encoder, as the step's attention was planned."""

@@ -175,6 +175,7 @@ class OnDevice:
         lse: Tensor | None,
         sinks: Tensor | None,
         scale: float,
+        v_scale: float | None,
     ) -> Tensor:
         self._check_run(q, paged)  # type: ignore[attr-defined]
         assert out is not None and out.is_contiguous()
@@ -205,6 +206,8 @@ class OnDevice:
         reads = [q, *paged, *arrays, self._int_workspace, *([] if sinks is None else [sinks])]
         writes = [out, self._workspace, *([] if lse is None else [lse])]
         kernel("attention", run, reads, writes)
+        if v_scale is not None:
+            out *= v_scale
         return out
 
 

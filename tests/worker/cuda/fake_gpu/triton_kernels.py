@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from pando_worker.attention import device_pages, kv_pool
-from pando_worker.attention.backend import AttentionLayer, HeadTurn
+from pando_worker.attention.backend import AttentionLayer, HeadTurn, LayerKV
 from pando_worker.models.fp8 import Fp8Matrix, quantized
 from pando_worker.models.mixture import ExpertGate, ExpertWeights, Routes
 from tests.worker.cuda.drawing import drawn
@@ -79,42 +79,38 @@ def _matrix(weight: Tensor, scales: Tensor | None, expert: int) -> Tensor:
     return Fp8Matrix(weight[expert], own).decoded()
 
 
-def store_kv(k: Tensor, v: Tensor, pool: tuple[Tensor, Tensor], slots: Tensor) -> None:
+def store_kv(k: Tensor, v: Tensor, pool: LayerKV, slots: Tensor) -> None:
     """As `pando_worker.cuda.kv_store.store_kv`, which writes the slots of its tokens only."""
-    plain, plain_slots = (
-        [(raw(new), raw(part)) for new, part in zip((k, v), pool, strict=True)],
-        raw(slots),
-    )
+    plain_k, plain_v, plain_slots = raw(k), raw(v), raw(slots)
+    plain_pool = LayerKV(raw(pool.k), raw(pool.v), pool.scales)
 
     def run() -> None:
-        for new, part in plain:
-            kv_pool._write(part, plain_slots.long(), new)
+        kv_pool.store(plain_pool, plain_slots.long(), plain_k, plain_v)
 
     def by_values() -> list[Range]:
-        written = [part[slot] for slot in set(plain_slots.tolist()) for part in pool]
+        written = [part[slot] for slot in set(plain_slots.tolist()) for part in (pool.k, pool.v)]
         return used(written, writes=True)
 
     kernel("store_kv", run, [k, v, slots], [], by_values)
 
 
 def turn_heads(
-    qkv: Tensor, turn: HeadTurn, layer: AttentionLayer, pool: tuple[Tensor, Tensor], slots: Tensor
+    qkv: Tensor, turn: HeadTurn, layer: AttentionLayer, pool: LayerKV, slots: Tensor
 ) -> Tensor:
     """As `pando_worker.cuda.turn_heads.turn_heads`, which writes the slots of its tokens only."""
     out = torch.empty(len(qkv), layer.heads, layer.head_dim, dtype=qkv.dtype, device=qkv.device)
     plain_qkv, plain_slots, target = raw(qkv), raw(slots), raw(out)
-    plain_pool = tuple(map(raw, pool))
+    plain_pool = LayerKV(raw(pool.k), raw(pool.v), pool.scales)
     norms = [None if norm is None else raw(norm) for norm in (turn.q_norm, turn.k_norm)]
     plain = replace(turn, table=raw(turn.table), q_norm=norms[0], k_norm=norms[1])
 
     def run() -> None:
         q, k, v = turned(plain_qkv, plain, layer)
         target.copy_(q)
-        for part, new in zip(plain_pool, (k, v), strict=True):
-            kv_pool._write(part, plain_slots.long(), new)
+        kv_pool.store(plain_pool, plain_slots.long(), k, v)
 
     def by_values() -> list[Range]:
-        written = [part[slot] for slot in set(plain_slots.tolist()) for part in pool]
+        written = [part[slot] for slot in set(plain_slots.tolist()) for part in (pool.k, pool.v)]
         return used(written, writes=True)
 
     read = [qkv, turn.table, slots, *(x for x in (turn.q_norm, turn.k_norm) if x is not None)]

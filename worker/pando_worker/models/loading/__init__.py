@@ -11,6 +11,7 @@ Read in this order:
     schemes/              how weights become integers
     quantize.py           a model whose weights are integers
     keep_fp8.py           a model whose fp8 weights stay as they are
+    kv_scales.py          scales of keys and values in fp8
     fills.py              what of a checkpoint a model needs
     loader.py             builds a model and fills it
     dummy.py              random weights, for measurements

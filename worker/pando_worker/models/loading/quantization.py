@@ -3,7 +3,8 @@
 Decoded means: to numbers of the model's dtype, while it loads. The model is then computed with and
 held in memory as if it had never been quantized; what remains of the quantization is its rounding
 of the weights. Where a device multiplies with fp8, linear layers keep it (keep_fp8.py). Scales of
-activations and of keys and values are not used.
+activations are not used; those of keys and values are read where the KV pool is in fp8
+(kv_scales.py).
 
 Read are
 
@@ -36,7 +37,7 @@ from pando_worker.models.rope import Count
 MXFP4_GROUP = 32  # values with one scale
 _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
-# What may lie beside a weight and means nothing to one that is decoded.
+# What may lie beside a weight, and is no weight.
 _UNUSED = (".input_scale", ".output_scale", ".k_scale", ".v_scale", ".q_scale")
 
 
