@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from transformers import (
+    DeepseekV2Config,
+    DeepseekV3Config,
     Gemma2Config,
     Gemma3TextConfig,
     GptOssConfig,
@@ -35,6 +37,29 @@ _EXPERTS: dict[str, Any] = {
     "num_experts": 6,
     "num_experts_per_tok": 3,
     "moe_intermediate_size": 16,
+}
+# Of eight experts in four groups.
+_LATENT: dict[str, Any] = {
+    "num_key_value_heads": 4,
+    "kv_lora_rank": 16,
+    "qk_nope_head_dim": 8,
+    "qk_rope_head_dim": 4,
+    "v_head_dim": 6,
+    "n_routed_experts": 8,
+    "n_group": 4,
+    "topk_group": 2,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 16,
+    "first_k_dense_replace": 1,
+    "routed_scaling_factor": 1.5,
+}
+_YARN: dict[str, Any] = {
+    "rope_type": "yarn",
+    "factor": 4.0,
+    "rope_theta": 100.0,
+    "original_max_position_embeddings": 16,
+    "mscale": 0.7,
+    "mscale_all_dim": 0.9,
 }
 
 
@@ -111,6 +136,22 @@ FAMILIES = {
                 "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
             },
         },
+    ),
+    "deepseek-v2": Case(DeepseekV2Config, _LATENT | {"q_lora_rank": None}),
+    "deepseek-v2, groups": Case(
+        DeepseekV2Config,
+        _LATENT
+        | {
+            "q_lora_rank": 12,
+            "n_shared_experts": 1,
+            "topk_method": "group_limited_greedy",
+            "rope_parameters": _YARN,
+        },
+    ),
+    "deepseek-v3": Case(DeepseekV3Config, _LATENT | {"q_lora_rank": 12, "rope_parameters": _YARN}),
+    "deepseek-v3, halves": Case(
+        DeepseekV3Config,
+        _LATENT | {"q_lora_rank": None, "rope_interleave": False, "norm_topk_prob": False},
     ),
     "gpt-oss": Case(
         GptOssConfig,

@@ -57,6 +57,12 @@ LAYERS = {
         soft_cap=3.0,
         sinks=SINKS,
     ),
+    "latent": AttentionLayer(
+        index=11, heads=4, kv_heads=1, head_dim=8, v_head_dim=16, scale=0.25, latent=True
+    ),
+    "odd latent of one head": AttentionLayer(
+        index=12, heads=1, kv_heads=1, head_dim=6, v_head_dim=20, scale=0.25, latent=True
+    ),
 }
 # (cached, new) tokens of each row
 BATCHES = {
@@ -115,6 +121,8 @@ def brute_force(
         images: among the queries, those that see each other
     """
     group = layer.heads // layer.kv_heads
+    if layer.latent:
+        k = torch.cat((v, k), dim=-1)
     k, v = (t.double().repeat_interleave(group, dim=1) for t in (k, v))
     scores = torch.einsum("qhd,khd->hqk", q.double(), k) * layer.scale
     if layer.soft_cap is not None:
@@ -217,9 +225,9 @@ def assert_equals_brute_force(
         values = torch.randn(num_slots, layer.kv_heads, layer.v_head_dim)
         fill(pool, layer, made, keys, values)
         new = torch.from_numpy(made.batch.out_slots)
-        # As in the layers, queries and keys are parts of one tensor.
-        qk = torch.cat((torch.randn(len(new), layer.heads, layer.head_dim), keys[new]), dim=1)
-        q, k = qk.tensor_split([layer.heads], dim=1)
+        q, k = torch.randn(len(new), layer.heads, layer.q_dim), keys[new]
+        if not layer.latent:  # as in the layers, queries and keys are parts of one tensor
+            q, k = torch.cat((q, k), dim=1).tensor_split([layer.heads], dim=1)
         out = attention.forward(q, k, values[new], layer)
         keys, values = keys.to(dtype).float(), values.to(dtype).float()
         expected = [

@@ -1,5 +1,6 @@
 """The mixture of experts compared with single experts, and errors of its models."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,15 @@ HIDDEN, INTERMEDIATE, EXPERTS = 32, 16, 7
 TENSORS = OneByOne(router="r", gate="{}.g", up="{}.u", down="{}.d")
 
 
-def mixture(chosen: int, dtype: torch.dtype, **options: Any) -> MixtureOfExperts:
+def mixture(
+    chosen: int, dtype: torch.dtype, *, normalised: bool, **options: Any
+) -> MixtureOfExperts:
     moe = MixtureOfExperts(
         Build(dtype, CPU, ParallelGroup(), context_length=8),
         hidden_size=HIDDEN,
         intermediate_size=INTERMEDIATE,
         experts=EXPERTS,
-        chosen=chosen,
+        choice=partial(choose, chosen=chosen, normalised=normalised),
         tensors=TENSORS,
         **options,
     )

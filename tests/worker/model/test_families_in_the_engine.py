@@ -20,6 +20,8 @@ HIT = [
     "gemma2",
     "gemma3",
     "gpt-oss",
+    "deepseek-v2, groups",
+    "deepseek-v3",
 ]
 
 
@@ -93,6 +95,23 @@ def test_tokens_are_right_where_window_pages_come_back_from_the_host(
         assert rid < 9 or world.cached[f"{rid}"] >= 48
         turns[number] = [*tokens, *world.tokens[f"{rid}"], 7]
     assert any(batch.window_loads for batch in world.batches)
+    assert world.scheduler.stats().host_loaded_tokens_total > 0
+
+
+def test_latents_come_back_from_the_host(reference_of: References) -> None:
+    """Conversations by turns, with room on the device for one of them."""
+    family = reference_of("deepseek-v3")
+    world = engine(family.path, family.context_length, 24, host_memory_gib=0.001)
+    assert world.kv.host
+    turns = [prompt(50, seed=seed) for seed in range(3)]
+    for rid, number in enumerate([0, 1, 2, 0, 1, 2]):
+        tokens = turns[number]
+        world.send(f"{rid}", tokens, max_new_tokens=5)
+        world.run()
+        world.check_ownership()
+        assert world.tokens[f"{rid}"] == family.greedy(tokens, 5)
+        assert rid < 3 or world.cached[f"{rid}"] >= 48
+        turns[number] = [*tokens, *world.tokens[f"{rid}"], 7]
     assert world.scheduler.stats().host_loaded_tokens_total > 0
 
 

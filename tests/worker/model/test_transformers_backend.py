@@ -183,6 +183,7 @@ def test_sizes_are_known_before_weights_are_read(served: Served) -> None:
 def test_latent_attention_has_keys_wider_than_its_values(tmp_path: Path) -> None:
     config = DeepseekV3Config(**SHAPE | _LATENT)
     (layer, _) = build_model(saved(config, tmp_path), torch.float32, CPU).attention_layers
+    assert not layer.latent
     assert (layer.kv_heads, layer.head_dim, layer.v_head_dim) == (4, 12, 6)
 
 

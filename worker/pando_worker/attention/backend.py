@@ -35,8 +35,11 @@ class AttentionLayer:
     index: int  # of its tensors in the KV pool
     heads: int  # a multiple of `kv_heads`
     kv_heads: int
-    head_dim: int  # of queries and keys
+    head_dim: int  # of queries and keys; of latents the part that is no value
     v_head_dim: int  # of values
+    # Whether a key is its value, which is the latent of all heads, and behind that a part of its
+    # own (DeepSeek-V2, arXiv:2405.04434). The pool has both once, for one KV head on every rank.
+    latent: bool = False
     scale: float  # of the scores, usually head_dim ** -0.5
     window: int | None = None  # keys that a query sees, including its own; None: all earlier ones
     soft_cap: float | None = None  # scores become cap * tanh(score / cap), before the mask
@@ -44,6 +47,11 @@ class AttentionLayer:
         None  # [heads], an extra score per head in the softmax that has no value vector
     )
     bias: DistanceBias | None = None  # of scores of a row's own tokens, not of its source's
+
+    @property
+    def q_dim(self) -> int:
+        """Of a query, which is as wide as a whole key."""
+        return self.head_dim + (self.v_head_dim if self.latent else 0)
 
 
 class KVScales(NamedTuple):
@@ -90,7 +98,7 @@ class AttentionBackend(Protocol):
         """Store the new keys and values in the pool, then compute attention.
 
         Args:
-            q: [num_tokens, heads, head_dim]
+            q: [num_tokens, heads, q_dim]
             k: [num_tokens, kv_heads, head_dim]
             v: [num_tokens, kv_heads, v_head_dim]
 

@@ -71,6 +71,7 @@ class AttentionKind:
     window: int | None
     soft_cap: float | None
     sinks: bool
+    latent: bool = False
 
     @classmethod
     def of(cls, layer: AttentionLayer) -> "AttentionKind":
@@ -83,6 +84,7 @@ class AttentionKind:
             window=layer.window,
             soft_cap=layer.soft_cap,
             sinks=layer.sinks is not None,
+            latent=layer.latent,
         )
 
     @property
@@ -94,6 +96,8 @@ class AttentionKind:
 
     def refusal(self) -> str | None:
         """Why flashinfer cannot compute these layers; None if it can."""
+        if self.latent:
+            return "its kernels for latent attention are not used yet"
         if (self.head_dim, self.v_head_dim) not in HEAD_DIMS:
             return f"it has no kernels for heads of {self.head_dim} and {self.v_head_dim}"
         if self.sinks and self.soft_cap is not None:

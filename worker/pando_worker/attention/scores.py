@@ -13,8 +13,8 @@ def attend(
     """Softmax of the scaled, masked scores over the keys, times the values.
 
     Args:
-        q: [rows, heads, queries, head_dim]
-        keys: [rows, kv_heads, n, head_dim]
+        q: [rows, heads, queries, q_dim]
+        keys: [rows, kv_heads, n, q_dim]
         values: [rows, kv_heads, n, v_head_dim]
         mask: added to the scores, broadcast to [rows, heads, queries, n]; with several queries,
             [queries, n] or [heads, queries, n]. It includes the layer's window and bias.
@@ -22,7 +22,9 @@ def attend(
     Returns:
         [rows, heads, queries, v_head_dim]
     """
-    if layer.soft_cap is not None or layer.sinks is not None:
+    # Torch's operator repeats the keys of all heads where these are wider than the values.
+    folds = layer.latent and q.shape[2] > 1
+    if layer.soft_cap is not None or layer.sinks is not None or folds:
         return _explicit(q, keys, values, mask, layer)
     if q.shape[2] > 1:
         return scaled_dot_product_attention(
@@ -32,7 +34,7 @@ def attend(
     if mask is not None and mask.shape[1] > 1:
         mask = mask.reshape(len(q), layer.kv_heads, -1, mask.shape[-1])
     out = scaled_dot_product_attention(
-        q.view(len(q), layer.kv_heads, -1, layer.head_dim),
+        q.view(len(q), layer.kv_heads, -1, layer.q_dim),
         keys,
         values,
         attn_mask=mask,
@@ -44,9 +46,10 @@ def attend(
 def _explicit(
     q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, layer: AttentionLayer
 ) -> Tensor:
-    """Like `attend`, with soft caps and sinks, which torch's operator lacks."""
+    """Like `attend`, with soft caps and sinks, which torch's operator lacks, and
+    with heads as queries."""
     rows, heads, queries, _ = q.shape
-    folded = q.reshape(rows, layer.kv_heads, -1, layer.head_dim)
+    folded = q.reshape(rows, layer.kv_heads, -1, layer.q_dim)
     scores = (folded @ keys.transpose(-1, -2)).float().mul_(layer.scale)
     scores = scores.view(rows, heads, queries, -1)
     if layer.soft_cap is not None:

@@ -86,7 +86,10 @@ class TorchAttention:
             dtype: of queries, new keys and values, and results; the pool's own by default.
         """
         self._pool = pool
-        self._widths = [max(tensor[0].numel() for tensor in side) for side in (pool.k, pool.v)]
+        self._widths = (
+            max(layer.kv_heads * layer.q_dim for layer in pool.layers),
+            max(layer.kv_heads * layer.v_head_dim for layer in pool.layers),
+        )
         self._empty = pool.k[0].new_empty(0, dtype=dtype)
         self._group_tokens = max(1, GROUP_BYTES // (self._widths[0] * self._empty.itemsize))
         self._keys = self._values = self._empty  # scratch
@@ -126,7 +129,7 @@ class TorchAttention:
         return self._sources.attend(q, layer)
 
     def _decode(self, q: Tensor, decodes: _Decodes, layer: AttentionLayer) -> Tensor:
-        """[rows, heads, head_dim] to [rows, heads, v_head_dim]"""
+        """[rows, heads, q_dim] to [rows, heads, v_head_dim]"""
         rows = len(q)
         keys, values = self._gather(decodes.slots, layer)
         keys = keys.view(rows, -1, *keys.shape[1:]).transpose(1, 2)
@@ -136,7 +139,7 @@ class TorchAttention:
     def _extend(
         self, q: Tensor, row: _Extend, mask: Tensor, layer: AttentionLayer, out: Tensor
     ) -> None:
-        """q: [new tokens of the row, heads, head_dim]; out: [..., v_head_dim]"""
+        """q: [new tokens of the row, heads, q_dim]; out: [..., v_head_dim]"""
         keys, values = (t.transpose(0, 1)[None] for t in self._gather(row.slots, layer))
         for start in range(0, len(q), QUERY_BLOCK):
             block = q[start : start + QUERY_BLOCK]
@@ -153,10 +156,14 @@ class TorchAttention:
             )[0].transpose(0, 1)
 
     def _gather(self, slots: Tensor, layer: AttentionLayer) -> tuple[Tensor, Tensor]:
-        """Keys and values of `slots`, [slots, kv_heads, head_dim or v_head_dim], in the scratch."""
+        """Keys and values of `slots`, [slots, kv_heads, q_dim or v_head_dim], in the scratch."""
         index, heads, count = layer.index, layer.kv_heads, len(slots)
-        k_width, v_width = heads * layer.head_dim, heads * layer.v_head_dim
-        keys = self._keys[: count * k_width].view(count, heads, layer.head_dim)
+        k_width, v_width = heads * layer.q_dim, heads * layer.v_head_dim
+        keys = self._keys[: count * k_width].view(count, heads, layer.q_dim)
+        if layer.latent:
+            values = keys[..., : layer.v_head_dim]
+            self._pool.load(index, slots, keys[..., layer.v_head_dim :], values)
+            return keys, values
         values = self._values[: count * v_width].view(count, heads, layer.v_head_dim)
         self._pool.load(index, slots, keys, values)
         return keys, values

@@ -125,13 +125,14 @@ class CpuAttention:
             len(lengths),
             layer.heads,
             layer.kv_heads,
-            layer.head_dim,
+            layer.q_dim,
             layer.v_head_dim,
             self._page_size,
             layer.window or 0,
             layer.scale,
             layer.soft_cap or 0.0,
             int(keys.dtype == torch.bfloat16),
+            int(layer.latent),
             self.threads,
         )
         return out

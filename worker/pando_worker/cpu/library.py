@@ -41,7 +41,7 @@ _SIGNATURES: dict[str, list[type]] = {
     "pando_store": [_P, _N, _P, _P, _N, _N, _I],
     "pando_attend": [
         *(_P, _N, _P, _P, _P, _P, _N, _P, _P, _P, _P, _P, _P),
-        *(_N, _N, _N, _N, _N, _N, _N, _N, _F, _F, _I, _I),
+        *(_N, _N, _N, _N, _N, _N, _N, _N, _F, _F, _I, _I, _I),
     ],
 }
 

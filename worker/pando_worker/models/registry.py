@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 FAMILIES = {
     "BartForConditionalGeneration": "bart",
+    "DeepseekV2ForCausalLM": "deepseek_v2",
+    "DeepseekV3ForCausalLM": "deepseek_v3",
     "Gemma2ForCausalLM": "gemma2",
     "Gemma3ForCausalLM": "gemma3",
     "Gemma3ForConditionalGeneration": "gemma3",

@@ -27,6 +27,9 @@ struct Attend {
     long rows, heads, kv_heads, dim, v_dim, q_stride, table_stride, page_size, window, distances;
     float scale, soft_cap;
     int halves;
+    int latent;  // whether keys begin with their values, so that `k` has only the rest
+
+    long k_dim() const { return latent ? dim - v_dim : dim; }
 };
 
 // The number of keys that the new token at this position sees if no window hides any: up to itself, and in
@@ -231,7 +234,7 @@ class Attention {
         const Queries& some = *group.blocks;
         first_ = a.window > 0 ? std::max(0L, some.position + 1 - a.window) : 0;
         per_block_ = fan_ * some.count;
-        in_place_ = per_block_ == 1 && a.dim % VL == 0 && a.v_dim % VL == 0;
+        in_place_ = per_block_ == 1 && a.dim % VL == 0 && a.v_dim % VL == 0 && !a.latent;
         thread_local std::vector<float> room;
         room.resize((a.dim + a.v_dim) * KEY_BLOCK + std::max(a.dim, a.v_dim));
         keys_ = room.data(), values_ = keys_ + a.dim * KEY_BLOCK, nothing_ = values_ + a.v_dim * KEY_BLOCK;
@@ -298,13 +301,14 @@ class Attention {
         std::fill_n(block.keys, block.count, reinterpret_cast<const Number*>(nothing_));
         std::fill_n(block.values, block.count, reinterpret_cast<const Number*>(nothing_));
         const int32_t* page = a_.pages + row * a_.table_stride + begin / a_.page_size;
+        long k_dim = a_.k_dim();
         for (long at = begin, offset = at % a_.page_size; at < end; ++page, offset = 0) {
             long slot = *page * a_.page_size + offset;
-            auto key = static_cast<const Number*>(a_.k) + (slot * a_.kv_heads + kv_head) * a_.dim;
+            auto key = static_cast<const Number*>(a_.k) + (slot * a_.kv_heads + kv_head) * k_dim;
             auto value = static_cast<const Number*>(a_.v) + (slot * a_.kv_heads + kv_head) * a_.v_dim;
             for (; offset < a_.page_size && at < end; ++offset, ++at) {
                 block.keys[at - block.begin] = key, block.values[at - block.begin] = value;
-                key += a_.kv_heads * a_.dim, value += a_.kv_heads * a_.v_dim;
+                key += a_.kv_heads * k_dim, value += a_.kv_heads * a_.v_dim;
             }
         }
         return block;
@@ -313,16 +317,26 @@ class Attention {
     template <class Number>
     Packed pack(const InPlace<Number>& block) {
         for (long t = 0; t < block.count; ++t) widen(block.values[t], values_ + t * a_.v_dim, a_.v_dim);
-        constexpr long COLUMNS = sizeof(Vec) / sizeof(Number);
-        for (long t = 0; t < block.count; t += VL) {
-            const Number* const* keys = block.keys + t;
-            long d = 0;
-            for (; d + COLUMNS <= a_.dim; d += COLUMNS)
-                transpose(keys, d, keys_ + d * KEY_BLOCK + t, KEY_BLOCK);
-            for (; d < a_.dim; ++d)
-                for (int i = 0; i < VL; ++i) keys_[d * KEY_BLOCK + t + i] = widened(keys[i][d]);
+        float* keys = keys_;
+        if (a_.latent) {
+            pack_columns(block.values, block.count, a_.v_dim, keys);
+            keys += a_.v_dim * KEY_BLOCK;
         }
+        pack_columns(block.keys, block.count, a_.k_dim(), keys);
         return {keys_, values_, block.begin, block.count};
+    }
+
+    // Rows of `dim` numbers as the columns of [dim, KEY_BLOCK].
+    template <class Number>
+    static void pack_columns(const Number* const* rows, long count, long dim, float* out) {
+        constexpr long COLUMNS = sizeof(Vec) / sizeof(Number);
+        for (long t = 0; t < count; t += VL) {
+            long d = 0;
+            for (; d + COLUMNS <= dim; d += COLUMNS)
+                transpose(rows + t, d, out + d * KEY_BLOCK + t, KEY_BLOCK);
+            for (; d < dim; ++d)
+                for (int i = 0; i < VL; ++i) out[d * KEY_BLOCK + t + i] = widened(rows[t + i][d]);
+        }
     }
 
     const Attend& a_;

@@ -331,16 +331,18 @@ void pando_store(const float* x, long x_stride, const int64_t* slots, void* pool
 // none; sinks [heads] may be null. seen [tokens] is the number of its row's tokens that each new token
 // sees, ascending in each row; if null, a token sees those up to itself. biases [.., heads] may be null; to
 // the score of a key d tokens before its query is added the row buckets[min(d, distances - 1)] of it, and
-// then no token sees later ones.
+// then no token sees later ones. Where `latent`, a key's first v_dim of dim dimensions are its value, and k
+// has only the others.
 void pando_attend(const float* q, long q_stride, const void* k, const void* v, float* out,
                   const int32_t* pages, long table_stride, const int32_t* lengths,
                   const int32_t* extends, const float* sinks, const int32_t* seen,
                   const float* biases, const int32_t* buckets, long distances, long rows,
                   long heads, long kv_heads, long dim, long v_dim, long page_size, long window,
-                  float scale, float soft_cap, int halves, int threads) {
+                  float scale, float soft_cap, int halves, int latent, int threads) {
     Attend a{q,      k,       v,    out,   pages,    lengths,      extends,   sinks,  seen,
              biases, buckets, rows, heads, kv_heads, dim,          v_dim,     q_stride,
-             table_stride,    page_size,   window,   distances,    scale,     soft_cap, halves};
+             table_stride,    page_size,   window,   distances,    scale,     soft_cap, halves,
+             latent};
     auto cost = [=] { return double(attend_cost(a)) * heads * (dim + v_dim); };
     run(threads, cost, [=](Team team) { attend(a, team); });
 }

@@ -14,6 +14,8 @@ Read in this order:
     gemma2.py        Gemma 2
     gemma3.py        Gemma 3
     gpt_oss.py       GPT-OSS
+    deepseek_v2.py   DeepSeek-V2: latent attention, experts chosen by groups
+    deepseek_v3.py   DeepSeek-V3 and R1, Kimi K2
     whisper.py       Whisper: an encoder-decoder
     bart.py          BART and mBART: encoder-decoders
     bert.py          BERT: a text encoder

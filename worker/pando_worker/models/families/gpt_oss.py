@@ -2,12 +2,14 @@
 and a clamped SwiGLU. Its mxfp4 files are decoded while they are read (see `quantization.py`).
 """
 
+from functools import partial
+
 from pando_worker.models.build import Build
 from pando_worker.models.families.decoder import DecoderConfig, pre_norm_decoder
 from pando_worker.models.layer_types import LayerType, alternating
 from pando_worker.models.layers.causal_lm import CausalLM
 from pando_worker.models.layers.expert_tensors import StackedByInput
-from pando_worker.models.layers.experts import MixtureOfExperts
+from pando_worker.models.layers.experts import MixtureOfExperts, choose
 from pando_worker.models.mixture import ExpertGate
 from pando_worker.models.rope import Count, Positive
 
@@ -39,8 +41,7 @@ def build(config: Config, build: Build) -> CausalLM:
             hidden_size=config.hidden_size,
             intermediate_size=config.intermediate_size,
             experts=config.num_local_experts,
-            chosen=config.num_experts_per_tok,
-            normalised=True,
+            choice=partial(choose, chosen=config.num_experts_per_tok, normalised=True),
             tensors=TENSORS,
             bias=True,
             gate=gate,

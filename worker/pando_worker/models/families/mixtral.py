@@ -1,10 +1,12 @@
 """Mixtral (`MixtralForCausalLM`): Mistral's attention, a mixture of experts in each layer."""
 
+from functools import partial
+
 from pando_worker.models.build import Build
 from pando_worker.models.families.decoder import DecoderConfig, pre_norm_decoder
 from pando_worker.models.layers.causal_lm import CausalLM
 from pando_worker.models.layers.expert_tensors import OneByOne
-from pando_worker.models.layers.experts import MixtureOfExperts
+from pando_worker.models.layers.experts import MixtureOfExperts, choose
 from pando_worker.models.rope import Count, Positive
 
 TENSORS = OneByOne(
@@ -29,8 +31,7 @@ def build(config: Config, build: Build) -> CausalLM:
             hidden_size=config.hidden_size,
             intermediate_size=config.intermediate_size,
             experts=config.num_local_experts,
-            chosen=config.num_experts_per_tok,
-            normalised=True,
+            choice=partial(choose, chosen=config.num_experts_per_tok, normalised=True),
             tensors=TENSORS,
         )
 

@@ -1,12 +1,14 @@
 """Qwen3-MoE (`Qwen3MoeForCausalLM`): Qwen3's attention, experts in most layers."""
 
+from functools import partial
+
 from torch import nn
 
 from pando_worker.models.build import Build
 from pando_worker.models.families.decoder import DecoderConfig, pre_norm_decoder
 from pando_worker.models.layers.causal_lm import CausalLM
 from pando_worker.models.layers.expert_tensors import OneByOne
-from pando_worker.models.layers.experts import ExpertTensors, MixtureOfExperts
+from pando_worker.models.layers.experts import ExpertTensors, MixtureOfExperts, choose
 from pando_worker.models.layers.mlp import GatedMLP
 from pando_worker.models.rope import Count
 
@@ -51,8 +53,9 @@ def qwen3_moe_decoder(config: Config, build: Build, tensors: ExpertTensors) -> C
             hidden_size=config.hidden_size,
             intermediate_size=config.moe_intermediate_size,
             experts=config.num_local_experts,
-            chosen=config.num_experts_per_tok,
-            normalised=config.norm_topk_prob,
+            choice=partial(
+                choose, chosen=config.num_experts_per_tok, normalised=config.norm_topk_prob
+            ),
             tensors=tensors,
         )
 

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from pando_worker.attention.backend import AttentionBackend
 from pando_worker.models.layers.attention import Attention, Rotations
+from pando_worker.models.layers.latent_attention import LatentAttention
 from pando_worker.models.layers.norm import RMSNorm
 
 
@@ -17,7 +18,7 @@ class PreNormBlock(nn.Module):
         self,
         *,
         input_layernorm: RMSNorm,
-        self_attn: Attention,
+        self_attn: Attention | LatentAttention,
         post_attention_layernorm: RMSNorm,
         mlp: nn.Module,
     ) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from pando_worker.attention.backend import AttentionBackend, AttentionLayer
 from pando_worker.models.build import Build
 from pando_worker.models.layers.attention import Attention
+from pando_worker.models.layers.latent_attention import LatentAttention
 from pando_worker.models.layers.linear import ColumnParallelLinear, Rows
 from pando_worker.models.layers.norm import RMSNorm
 from pando_worker.models.layers.rotary import RotaryEmbedding
@@ -48,11 +49,12 @@ class CausalLM(nn.Module):
     """A decoder for inference over a paged KV pool.
 
     Args:
-        layers: as in block.py; their `Attention`s have the indices 0, 1, ... in this order
+        layers: as in block.py; their attention layers have the indices 0, 1, ... in this order
         rotaries: one for each kind of rotary positions of the layers
         tied: whether the embedding is also the head
         embedding_scale: factor on the embeddings, rounded to the model's dtype
         logit_soft_cap: logits become cap * tanh(logit / cap)
+        unused: beginnings of names of tensors that checkpoints have and this model does not need
 
     Attributes:
         hidden_size: of the hidden states
@@ -70,9 +72,11 @@ class CausalLM(nn.Module):
         tied: bool,
         embedding_scale: float = 1.0,
         logit_soft_cap: float | None = None,
+        unused: tuple[str, ...] = (),
     ) -> None:
         super().__init__()
         self.hidden_size = hidden_size
+        self.unused = unused
         embed_tokens = VocabularyTable(build, "embed_tokens", vocab_size, hidden_size)
         self.model = Decoder(embed_tokens, layers, norm)
         self.lm_head = (
@@ -100,7 +104,8 @@ class CausalLM(nn.Module):
     @property
     def attention_layers(self) -> list[AttentionLayer]:
         """This rank's attention layers, for which the KV pool and the backend are created."""
-        return [module.layer for module in self.modules() if isinstance(module, Attention)]
+        kinds = (Attention, LatentAttention)
+        return [module.layer for module in self.modules() if isinstance(module, kinds)]
 
     @torch.inference_mode()
     def forward(

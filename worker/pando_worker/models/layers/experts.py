@@ -8,7 +8,7 @@ torch's loop in C++. Measured on one core with 8 to 128 experts, it is as fast a
 dozens of tokens per expert, and up to 4 times faster for small layers.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -60,6 +60,10 @@ class ExpertTensors(Protocol):
     def sections(self, moe: "MixtureOfExperts") -> ExpertSections: ...
 
 
+ExpertChoice = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""From logits, [n, experts], to the weights and ids of each token's experts."""
+
+
 class ExpertSites(NamedTuple):
     """Where the adapters of a layer's router and experts are."""
 
@@ -73,10 +77,10 @@ class MixtureOfExperts(nn.Module):
 
     Args:
         intermediate_size: of one expert
-        chosen: experts per token
-        normalised: whether the weights of the chosen experts sum to 1; otherwise the softmax is
-            over all experts
+        choice: the experts of each token and their weights, as `choose` gives them
         tensors: names and layout in the checkpoint
+        exact_router: whether logits are computed in float32, whatever the model's dtype; then the
+            router has neither biases nor adapters
         bias: whether the router and all projections have biases
         gate: by default silu(gate) * up, with gate and up side by side
 
@@ -98,9 +102,9 @@ class MixtureOfExperts(nn.Module):
         hidden_size: int,
         intermediate_size: int,
         experts: int,
-        chosen: int,
-        normalised: bool,
+        choice: ExpertChoice,
         tensors: ExpertTensors,
+        exact_router: bool = False,
         bias: bool = False,
         gate: ExpertGate = SWIGLU,
     ) -> None:
@@ -122,8 +126,9 @@ class MixtureOfExperts(nn.Module):
         self.gate_up_scales: nn.Parameter | None = None
         self.down_scales: nn.Parameter | None = None
         self._of_fp8: FusedExperts | None = None
-        self._chosen = chosen
-        self._normalised = normalised
+        self._choice = choice
+        assert not (exact_router and bias)
+        self._exact_router = exact_router
         self._ops = build.ops
         self._gate = gate
         self._group = build.group
@@ -131,11 +136,8 @@ class MixtureOfExperts(nn.Module):
         self.lora: ExpertSites | None = None
 
     def forward(self, x: Tensor) -> Tensor:  # [num_tokens, hidden_size]
-        sites, step = self.lora, None if self.lora is None else self.lora.router.memory.step
-        logits = functional.linear(x, self.router, self.router_bias)
-        if sites is not None and step is not None:
-            self._ops.add_lora(logits, x, sites.router, step)
-        weights, ids = choose(logits, self._chosen, normalised=self._normalised)
+        step = None if self.lora is None else self.lora.router.memory.step
+        weights, ids = self._choice(self._logits(x, step))
         routes = sort_by_expert(ids, len(self.router))
         fused = self._of_fp8 or self._ops.fused_experts
         changed = step is not None and not step.linear_alone  # by adapters
@@ -144,6 +146,15 @@ class MixtureOfExperts(nn.Module):
         else:
             outputs = add_up(self._rows(x, routes, step if changed else None), weights, routes)
         return self._group.all_reduce(outputs)
+
+    def _logits(self, x: Tensor, step: LoraTokens | None) -> Tensor:
+        """Of the router, [num_tokens, experts]."""
+        if self._exact_router:
+            return functional.linear(x.float(), self.router.float())
+        logits = functional.linear(x, self.router, self.router_bias)
+        if self.lora is not None and step is not None:
+            self._ops.add_lora(logits, x, self.lora.router, step)
+        return logits
 
     @property
     def _weights(self) -> ExpertWeights:

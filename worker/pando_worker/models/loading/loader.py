@@ -321,4 +321,4 @@ def _is_redundant(name: str, model: OwnModel | TextEncoder) -> bool:
     if isinstance(model, EncoderDecoder):
         return name in model.redundant
     tied_head = name == "lm_head.weight" and model.lm_head is None
-    return tied_head or name.endswith(".rotary_emb.inv_freq")
+    return tied_head or name.startswith(model.unused) or name.endswith(".rotary_emb.inv_freq")

@@ -28,7 +28,8 @@ def adapter_bytes(
     yet.
 
     Raises:
-        UnsupportedModel: adapters are asked for, and the model runs through transformers.
+        UnsupportedModel: adapters are asked for, and the model runs through transformers, or its
+            attention is latent.
     """
     if not settings.adapter_slots:
         return 0
@@ -36,6 +37,11 @@ def adapter_bytes(
         raise UnsupportedModel(
             "this model runs through transformers, and adapters are for models of pando's own"
             " families only; leave out lora_modules and max_loras"
+        )
+    if any(layer.latent for layer in model.attention_layers):
+        raise UnsupportedModel(
+            "this model's attention is latent, and no adapters change such layers yet; leave out"
+            " lora_modules and max_loras"
         )
     return lora_bytes(layout_of(model), settings.adapter_pages, _dtype(model, dtype))
 

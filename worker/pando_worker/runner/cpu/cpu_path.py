@@ -45,7 +45,7 @@ class _Conditions(msgspec.Struct, frozen=True):
     page_size: int
     keys: str  # the type of cached keys and values
     shapes: list[Shape]
-    layers: list[tuple[int, int, int, int, int | None]]
+    layers: list[tuple[int, int, int, int, int | None, bool]]
 
 
 def choose_cpu_path(
@@ -93,7 +93,9 @@ def choose_cpu_path(
         page_size=decodes(1).page_size,
         keys=str(pool.k[0].dtype),
         shapes=shapes(multiplied),
-        layers=[(a.heads, a.kv_heads, a.head_dim, a.v_head_dim, a.window) for a in pool.layers],
+        layers=[
+            (a.heads, a.kv_heads, a.head_dim, a.v_head_dim, a.window, a.latent) for a in pool.layers
+        ],
     )
     outcome = raced_once(
         conditions,

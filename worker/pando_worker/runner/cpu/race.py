@@ -218,7 +218,7 @@ def _attend(
     backend.plan(batch)
     rows = len(batch.input_ids)
     for layer in layers:
-        q = torch.ones(rows, layer.heads, layer.head_dim)
+        q = torch.ones(rows, layer.heads, layer.q_dim)
         k = torch.ones(rows, layer.kv_heads, layer.head_dim)
         v = torch.ones(rows, layer.kv_heads, layer.v_head_dim)
         out = backend.forward(q, k, v, layer).flatten(1)
