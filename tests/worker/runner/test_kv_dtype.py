@@ -13,7 +13,7 @@ from torch import Tensor
 from pando_worker.attention.backend import AttentionLayer, KVScales
 from pando_worker.attention.kv_pool import TokenToKVPool
 from pando_worker.models.errors import BrokenCheckpoint
-from pando_worker.runner.kv.scales import scale_for
+from pando_worker.runner.kv_scales import scale_for
 from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.settings import DType, KVCacheDType, WorkerSettings
 from tests.worker.model.checkpoints import Reference, prompt

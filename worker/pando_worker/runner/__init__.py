@@ -6,6 +6,7 @@ Read in this order:
     encoder_runner.py  owns a text encoder, which has no KV pool
     precision.py     the type of weights and activations
     kv/              the pool's size on the device and in host memory
+    kv_scales.py     the scales of keys and values in fp8
     adapters/        LoRA adapters in device memory and in host memory
     alignment.py     what alignment heads attend to
     image_embeddings.py  embeddings of images, from the vision tower

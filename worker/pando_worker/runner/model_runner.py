@@ -37,7 +37,7 @@ from pando_worker.runner.cuda.graphs import capture_graphs
 from pando_worker.runner.cuda.piecewise_graph import PiecewiseGraphs
 from pando_worker.runner.image_embeddings import ImageEmbeddings
 from pando_worker.runner.kv.host_pool import HostKVPool, make_host_pool
-from pando_worker.runner.kv.scales import choose_scales
+from pando_worker.runner.kv_scales import choose_scales
 from pando_worker.runner.loading import LoadedModel, load_model
 from pando_worker.runner.sampling.future_tokens import FutureTokens
 from pando_worker.runner.sampling.histories import Histories

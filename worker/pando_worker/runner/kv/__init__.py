@@ -3,7 +3,6 @@
 Read in this order:
     kv_budget.py   how many tokens the pool can hold
     pool_plan.py   the same, before the weights are read
-    scales.py      the scales of keys and values in fp8
     host_pool.py   the host's pool and its number of pages
     host_pages.py  copies between the host and the device
     page_streams.py  the same on a GPU, while the model runs
