@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pando_worker.attention.backend import AttentionLayer
+from pando_worker.attention.backend import AttentionLayer, LayerKV
 from pando_worker.attention.flashinfer_calls import (
     AttentionKind,
     FlashinferUnavailable,
@@ -83,7 +83,7 @@ class Bench:
         def random(width: int) -> Tensor:
             return torch.randn(*shape, width, device=device, dtype=torch.bfloat16)
 
-        self._paged = random(heads.head_dim), random(heads.v_head_dim)
+        self._paged = LayerKV(random(heads.head_dim), random(heads.v_head_dim))
 
     def point(self, rows: int, new: int, keys: int) -> Point:
         """Medians of some rounds, after one that compiles."""

@@ -88,11 +88,11 @@ class LatentAttention(nn.Module):
     ) -> Tensor:
         form, rotation = self._form, rotations[0]
         widths = [self._q_width, form.latent, form.rotary_dim]
-        q, latents, k = self.down_proj(x).split(widths, dim=-1)
+        q, latents, k = torch.split(self.down_proj(x), widths, dim=-1)
         if self.q_b_proj is not None and self.q_a_layernorm is not None:
             q = self.q_b_proj(self.q_a_layernorm(q.contiguous()))
         q = torch.unflatten(q, -1, (-1, form.plain_dim + form.rotary_dim))
-        plain, turned = q.split([form.plain_dim, form.rotary_dim], dim=-1)
+        plain, turned = torch.split(q, [form.plain_dim, form.rotary_dim], dim=-1)
         # [heads, num_tokens, plain_dim] by [heads, plain_dim, latent]
         absorbed = torch.bmm(plain.transpose(0, 1), self.up_proj.keys).transpose(0, 1)
         turned = rotation.apply(self._in_halves(turned))
