@@ -116,6 +116,16 @@ class AlignedRows:
 
 
 @dataclass(slots=True)
+class ChosenTokens:
+    """Tokens of the step behind which the likeliest token by a speech model's rules is
+    requested."""
+
+    after: Int64  # [n], as indices in `input_ids`
+    mask: Int32  # [n, ceil(vocab_size / 32)], as of `Step.sample`
+    first_timestamps: Int64  # [n], as of `SpeechRows`
+
+
+@dataclass(slots=True)
 class PooledRows:
     """Rows to embed: they yield a part of their final hidden states instead of a token, the sum
     over some of their new tokens or each number's largest."""
@@ -234,6 +244,7 @@ class ForwardBatch:
     probed: ProbedTokens | None = None
     pooled: PooledRows | None = None
     aligned: AlignedRows | None = None
+    chosen: ChosenTokens | None = None
     images: ImageTokens | None = None
     adapters: AdapterRows | None = None  # None: all rows run the base model
     sources: SourceRows | None = None  # of an encoder-decoder
@@ -274,6 +285,14 @@ class Logprobs:
 
 
 @dataclass(slots=True)
+class Choices:
+    """What a model chooses, at temperature 0, behind n tokens."""
+
+    tokens: Int64  # [n]; -1 as of `StepResult.tokens`
+    logprobs: Float32  # [n], after the rules
+
+
+@dataclass(slots=True)
 class StepResult:
     # [num_samples], in the order of `sample_rows`; -1 if the logits are not finite, or if mask and
     # biases forbid every token.
@@ -286,6 +305,7 @@ class StepResult:
     pooled: Float32 | None = None
     # Of `AlignedRows`, [alignment heads, tokens, positions] each
     aligned: Sequence[Float32] = ()
+    choices: Choices | None = None  # behind `ChosenTokens.after`
     # Digests of images of this step that the vision tower could not encode: the rows that run their
     # tokens mean nothing.
     failed_images: frozenset[bytes] = frozenset()

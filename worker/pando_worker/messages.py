@@ -193,6 +193,22 @@ class Align(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     deadline_s: float | None = None
 
 
+class Verify(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Ask what the model chooses, at temperature 0 and by rules, behind the prompt and behind each
+    token of an output: whether it is the answer, in one step instead of one for each token.
+    Answered by one `Verified` or `Rejected`, or if aborted by an `Output`."""
+
+    rid: str
+    input_ids: list[int]  # prompt and output
+    first: int  # the index of the first one of the output; len(input_ids) if it has none
+    source: Source
+    rules: SpeechRules
+    probe: Probe
+    priority: int = 0
+    namespace: bytes = b""
+    deadline_s: float | None = None
+
+
 class Abort(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Stop a request in any state. Unknown or finished ids are ignored; otherwise the
     scheduler answers with an `Output` whose finish is ABORT after the step in flight."""
@@ -231,7 +247,17 @@ class UnloadAdapter(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     identity: bytes
 
 
-Command = Generate | Embed | Align | Abort | FlushCache | LoadAdapter | PinAdapter | UnloadAdapter
+Command = (
+    Generate
+    | Embed
+    | Align
+    | Verify
+    | Abort
+    | FlushCache
+    | LoadAdapter
+    | PinAdapter
+    | UnloadAdapter
+)
 
 
 class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
@@ -278,6 +304,17 @@ class Aligned(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     rid: str
     weights: bytes  # float32, little-endian, [len(input_ids) - first, positions]
+    cached_tokens: int
+    queue_s: float
+
+
+class Verified(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    rid: str
+    # Behind the prompt, and behind each token of the output: one more than that has.
+    choices: list[int]
+    logprobs: list[float]  # of these, after the rules
+    probed: list[float]
+    is_source_cached: bool  # when it was first scheduled
     cached_tokens: int
     queue_s: float
 
@@ -412,6 +449,7 @@ Event = (
     Outputs
     | Embedded
     | Aligned
+    | Verified
     | Rejected
     | CacheFlushed
     | AdapterLoaded

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pando_worker.memory.namespace import namespace
-from pando_worker.messages import Align, Embed, FinishReason, Generate
+from pando_worker.messages import Align, Embed, FinishReason, Generate, Verify
 from pando_worker.policies.schedule import SCHEDULE_POLICIES
 from pando_worker.pools import SourceForm
 from pando_worker.scheduler import arrivals
@@ -28,7 +28,7 @@ SPACES = [b"", b"", namespace("tenant", None)]
 
 
 def misfit_of_those_with_sources(
-    command: Generate | Embed | Align, form: SourceForm | None
+    command: Generate | Embed | Align | Verify, form: SourceForm | None
 ) -> str | None:
     assert isinstance(command, Generate)
     return source_misfit(command, form) if command.source else None

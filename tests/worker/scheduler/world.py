@@ -34,6 +34,7 @@ from pando_worker.messages import (
     Source,
     TokenLogprob,
     UnloadAdapter,
+    Verified,
 )
 from pando_worker.pools import Pools, SourceForm
 from pando_worker.rates import Rate
@@ -122,6 +123,7 @@ class World:
         self.prompt_logprobs: dict[str, list[TokenLogprob]] = {}
         self.probed: dict[str, list[float]] = {}
         self.aligned: dict[str, bytes] = {}
+        self.verified: dict[str, Verified] = {}
 
     def send(
         self,
@@ -235,6 +237,8 @@ class World:
                             self.finish[output.rid] = output.finish
                 case Aligned(rid=rid, weights=weights):
                     self.aligned[rid] = weights
+                case Verified(rid=rid):
+                    self.verified[rid] = event
                 case Embedded(rid=rid, vector=vector):
                     self.embeddings[rid] = np.frombuffer(vector, dtype="<f4").tolist()
                     self.cached[rid] = event.cached_tokens

@@ -48,6 +48,18 @@ class SpeechGrammar:
             self._apply_timestamps(allowed, first)
         words[:] = np.packbits(allowed, bitorder="little").view(np.int32)
 
+    def masks(self, tokens: Sequence[int], first: int) -> NDArray[np.int32]:
+        """What is allowed behind each beginning of further tokens, from that of `first` tokens to
+        the whole: [len(tokens) - first + 1, words], as of `fill_mask`. The state stays."""
+        words = np.empty((len(tokens) - first + 1, len(self._allowed) // 32), dtype=np.int32)
+        for count in range(len(tokens) + 1):
+            if count >= first:
+                self.fill_mask(words[count - first])
+            if count < len(tokens):
+                self.accept(tokens[count])
+        self.rollback(len(tokens))
+        return words
+
     def _apply_timestamps(self, allowed: NDArray[np.bool_], first: int) -> None:
         output = self._output
         if not output:

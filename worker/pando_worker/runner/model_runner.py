@@ -39,6 +39,7 @@ from pando_worker.runner.image_embeddings import ImageEmbeddings
 from pando_worker.runner.kv.host_pool import HostKVPool, make_host_pool
 from pando_worker.runner.kv_scales import choose_scales
 from pando_worker.runner.loading import LoadedModel, load_model
+from pando_worker.runner.sampling.choices import choose
 from pando_worker.runner.sampling.future_tokens import FutureTokens
 from pando_worker.runner.sampling.histories import Histories
 from pando_worker.runner.sampling.logprobs import probed_logprobs, prompt_logprobs
@@ -206,7 +207,7 @@ class TorchModelRunner:
         self._pace.step()
         self.host_pool.copy(batch)
         self._use_adapters(batch)
-        scores = probed = pooled = None
+        scores = probed = pooled = choices = None
         aligned: list[Tensor] = []
         if (logits := self._replay(batch)) is None:
             if batch.aligned is not None:
@@ -220,6 +221,8 @@ class TorchModelRunner:
                 scores = prompt_logprobs(head, batch.scores, self.config.vocab_size, self._device)
             if batch.probed is not None:
                 probed = probed_logprobs(head, batch.probed, self._device)
+            if batch.chosen is not None:
+                choices = choose(head, batch.chosen, self.config.vocab_size, self._searches)
             logits, pooled = self._head(batch, hidden), pool(hidden, batch)
             if pooled is not None and isinstance(self._model, CausalLM):
                 pooled = self._model.classify(pooled)
@@ -233,6 +236,7 @@ class TorchModelRunner:
             probed,
             pooled,
             aligned,
+            choices,
             self._futures,
             self._histories,
             self._group,
@@ -261,7 +265,7 @@ class TorchModelRunner:
         """Logits of a batch from a recorded step, like those of any other."""
         if self.graphs is None or batch.scores is not None or batch.pooled is not None:
             return None
-        if batch.probed is not None or batch.aligned is not None:
+        if batch.probed is not None or batch.aligned is not None or batch.chosen is not None:
             return None
         if batch.sources is not None and batch.sources.encode:
             return None

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from pando_worker.memory.namespace import of_adapter, of_source
-from pando_worker.messages import Align, Embed, Generate, SamplingParams
+from pando_worker.messages import Align, Embed, Generate, SamplingParams, Verify
 from pando_worker.pools import SourceForm
 from pando_worker.scheduler.images import read_images
 from pando_worker.scheduler.req import Alignment, Req
@@ -14,7 +14,7 @@ from pando_worker.scheduler.sources import read_source, source_misfit
 _NO_TOKENS = SamplingParams(max_new_tokens=0)
 
 
-Arriving = Generate | Embed | Align
+Arriving = Generate | Embed | Align | Verify
 """The commands that become requests."""
 
 
@@ -44,10 +44,10 @@ def misfit(
             f"the prompt's {prompt_len} tokens and max_tokens {most} together exceed"
             f" this worker's limit of {max_request_tokens} tokens"
         )
-    ruled = isinstance(command, Generate) and command.rules is not None
+    ruled = isinstance(command, Generate | Verify) and command.rules is not None
     if (grammar_of(command) or ruled) and not has_grammars:
         return "this worker does not support grammars"
-    if not isinstance(command, Align) and command.images and not has_images:
+    if not isinstance(command, Align | Verify) and command.images and not has_images:
         return "this worker's model reads text only"
     return source_misfit(command, source)
 
@@ -67,9 +67,9 @@ def make_req(
     prompt_len = num_known - _num_output(command)
     ids = np.empty(prompt_len + sampling.max_new_tokens, dtype=np.int32)
     ids[:num_known] = command.input_ids
-    adapter = b"" if isinstance(command, Align) else command.adapter
+    adapter = b"" if isinstance(command, Align | Verify) else command.adapter
     namespace, source, probe = of_adapter(command.namespace, adapter), None, None
-    rules, alignment = None, None
+    rules, alignment, verified_from = None, None, None
     if not isinstance(command, Embed) and command.source:
         source = read_source(command.source, namespace, page_size)
         namespace = of_source(namespace, command.source.digest)
@@ -77,7 +77,9 @@ def make_req(
         rules, probe = command.rules, command.probe
     elif isinstance(command, Align):
         alignment = Alignment(command.first, command.positions)
-    images = () if isinstance(command, Align) else command.images
+    elif isinstance(command, Verify):
+        rules, probe, verified_from = command.rules, command.probe, command.first
+    images = () if isinstance(command, Align | Verify) else command.images
     return Req(
         rid=command.rid,
         images=read_images(images, ids, images_are_whole),
@@ -97,6 +99,7 @@ def make_req(
         probe=probe,
         rules=rules,
         alignment=alignment,
+        verified_from=verified_from,
         adapter=adapter,
         deadline=math.inf if command.deadline_s is None else now + command.deadline_s,
     )
@@ -105,7 +108,7 @@ def make_req(
 def array_bytes(command: Arriving) -> int:
     """Of its images and its source."""
     source = None if isinstance(command, Embed) else command.source
-    images = () if isinstance(command, Align) else command.images
+    images = () if isinstance(command, Align | Verify) else command.images
     return sum(image.num_bytes for image in images) + (
         source.array.data.buffer.nbytes if source else 0
     )

@@ -154,6 +154,10 @@ class Req:
     probe: Probe | None = None
     alignment: Alignment | None = None  # of one that produces no token
     aligned: list[Float32] = field(default_factory=list)  # [heads, tokens, positions], so far
+    # The first of its tokens that are verified, in one that produces no token: those that the model
+    # chooses behind each of them, and behind the one before, are its answer.
+    verified_from: int | None = None
+    choices: list[tuple[int, float]] = field(default_factory=list)  # with log-probabilities, so far
     rules: SpeechRules | None = None  # whose state is its grammar
     images: tuple[ImageSpan, ...] = ()  # whose tokens in `ids` are those of memory/image_ids.py
 
@@ -252,7 +256,8 @@ class Req:
     @property
     def makes_no_token(self) -> bool:
         """Whether its prompt is all that runs."""
-        return self.pooling is not None or self.alignment is not None
+        kinds = self.pooling, self.alignment, self.verified_from
+        return any(kind is not None for kind in kinds)
 
     @property
     def matchable(self) -> int:
@@ -266,6 +271,8 @@ class Req:
             end = min(end, self.probe.position + 1)
         if self.alignment is not None:
             end = min(end, self.alignment.first + 1)
+        if self.verified_from is not None:
+            end = min(end, self.verified_from)
         return end - 1
 
     def tokens(self, end: int) -> Tokens:

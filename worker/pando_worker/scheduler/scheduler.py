@@ -47,6 +47,8 @@ from pando_worker.messages import (
     Rejected,
     Stats,
     UnloadAdapter,
+    Verified,
+    Verify,
 )
 from pando_worker.pools import SourceForm
 from pando_worker.scheduler.adapters.served import ServedAdapters
@@ -152,7 +154,7 @@ class Scheduler:
 
     def receive(self, command: Command) -> list[Event]:
         match command:
-            case Generate() | Embed() | Align():
+            case Generate() | Embed() | Align() | Verify():
                 return self._enqueue(command)
             case Abort(rid=rid):
                 if req := self._by_rid.get(rid):
@@ -256,7 +258,7 @@ class Scheduler:
         if problem:
             return 400, problem
         if (
-            not isinstance(command, Align)
+            not isinstance(command, Align | Verify)
             and command.adapter
             and (self._adapters is None or command.adapter not in self._adapters)
         ):
@@ -440,7 +442,7 @@ class Scheduler:
                 match take_result(row, found):
                     case Output() as output:
                         outputs.append(output)
-                    case Embedded() | Aligned() as answer:
+                    case Embedded() | Aligned() | Verified() as answer:
                         self._events.append(answer)
                 self._settle(req)
             if req.ending is not None:

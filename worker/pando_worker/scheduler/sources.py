@@ -6,14 +6,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pando_worker.memory.image_ids import image_ids
-from pando_worker.messages import Align, Embed, Generate, Probe, SentArray, Source, SpeechRules
+from pando_worker.messages import (
+    Align,
+    Embed,
+    Generate,
+    Probe,
+    SentArray,
+    Source,
+    SpeechRules,
+    Verify,
+)
 from pando_worker.pools import SourceForm
 from pando_worker.scheduler.req import SourceSpan
 
 DIGEST_BYTES = 16
 
 
-def source_misfit(command: Generate | Embed | Align, form: SourceForm | None) -> str | None:
+def source_misfit(
+    command: Generate | Embed | Align | Verify, form: SourceForm | None
+) -> str | None:
     """Why a request cannot run for its source, or for want of one; None if it can.
 
     Args:
@@ -21,10 +32,13 @@ def source_misfit(command: Generate | Embed | Align, form: SourceForm | None) ->
     """
     if isinstance(command, Embed):
         return None if form is None else "this worker's model makes no embeddings"
-    if isinstance(command, Align):
+    if isinstance(command, Align | Verify):
         if form is None:
             return "this worker's model has no encoder"
-        return _malformed(command.source, form) or _wrong_alignment(command)
+        wrong = _malformed(command.source, form)
+        if isinstance(command, Align):
+            return wrong or _wrong_alignment(command)
+        return wrong or _wrong_verification(command, form)
     source, probe = command.source, command.probe
     if form is None:
         has_any = source or probe or command.rules
@@ -36,7 +50,11 @@ def source_misfit(command: Generate | Embed | Align, form: SourceForm | None) ->
         return "a request has either rules or a grammar"
     return (
         _malformed(source, form)
-        or (_wrong_probe(probe, command, form) if probe else None)
+        or (
+            _wrong_probe(probe, len(command.input_ids) - command.num_output, form)
+            if probe
+            else None
+        )
         or (_wrong_rules(command.rules, form) if command.rules else None)
     )
 
@@ -60,8 +78,7 @@ def _malformed(source: Source, form: SourceForm) -> str | None:
     return None
 
 
-def _wrong_probe(probe: Probe, command: Generate, form: SourceForm) -> str | None:
-    prompt_len = len(command.input_ids) - command.num_output
+def _wrong_probe(probe: Probe, prompt_len: int, form: SourceForm) -> str | None:
     if not 0 <= probe.position < prompt_len:
         return f"the probe is at {probe.position}, and the prompt has {prompt_len} tokens"
     if not 1 <= len(probe.token_ids) <= form.vocab_size:
@@ -77,6 +94,12 @@ def _wrong_alignment(command: Align) -> str | None:
     if not 1 <= command.positions <= command.source.length:
         return f"the source has {command.source.length} positions, not {command.positions}"
     return None
+
+
+def _wrong_verification(command: Verify, form: SourceForm) -> str | None:
+    if not 1 <= command.first <= len(command.input_ids):
+        return f"the output begins at {command.first} of {len(command.input_ids)} tokens"
+    return _wrong_probe(command.probe, command.first, form) or _wrong_rules(command.rules, form)
 
 
 def _wrong_rules(rules: SpeechRules, form: SourceForm) -> str | None:

@@ -43,6 +43,8 @@ from pando_worker.messages import (
     Rejected,
     Stats,
     UnloadAdapter,
+    Verified,
+    Verify,
     Working,
 )
 from pando_worker.server.errors import ApiError, aborted, deadline_passed, too_slow, unavailable
@@ -50,7 +52,7 @@ from pando_worker.wire import CommandSender
 
 log = logging.getLogger("pando.worker")
 
-_Answer = Embedded | Aligned | ApiError
+_Answer = Embedded | Aligned | Verified | ApiError
 _ControlAnswer = CacheFlushed | AdapterLoaded | AdapterDone | AdapterRefused
 
 
@@ -108,8 +110,8 @@ def _joined(outputs: Sequence[Output]) -> Output:
 
 @dataclass(frozen=True, slots=True)
 class _PendingEmbedding:
-    """An embedding, or an alignment, that the scheduler knows. Errors are kept as results: its
-    client may be gone."""
+    """An embedding, an alignment or a verification that the scheduler knows. Errors are kept as
+    results: its client may be gone."""
 
     name: str
     done: asyncio.Future[_Answer]
@@ -268,7 +270,13 @@ class EngineClient:
         assert isinstance(answer, Aligned)
         return answer
 
-    async def _answer(self, order: Embed | Align) -> Embedded | Aligned:
+    async def verify(self, order: Verify) -> Verified:
+        """Runs one verification, as `embed` an embedding."""
+        answer = await self._answer(order)
+        assert isinstance(answer, Verified)
+        return answer
+
+    async def _answer(self, order: Embed | Align | Verify) -> Embedded | Aligned | Verified:
         rid = f"{order.rid}#{next(self._calls)}"
         self._ask(msgspec.structs.replace(order, rid=rid))
         done: asyncio.Future[_Answer] = asyncio.get_running_loop().create_future()
@@ -373,7 +381,7 @@ class EngineClient:
             case Outputs(outputs=outputs):
                 for output in outputs:
                     self._deliver(output)
-            case Embedded(rid=rid) | Aligned(rid=rid):
+            case Embedded(rid=rid) | Aligned(rid=rid) | Verified(rid=rid):
                 if embedding := self._embeddings.pop(rid, None):
                     embedding.end(event)
             case Rejected(rid=rid):

@@ -5,6 +5,7 @@ Read in this order:
     edits.py          biases, penalties, masks
     sampler.py        draws tokens
     logprobs.py       log-probabilities
+    choices.py        what the model chooses behind tokens of an output that is verified
     histories.py      earlier tokens of rows with penalties, kept on the device
     future_tokens.py  the last token of every running request
     pooling.py        hidden states for embeddings

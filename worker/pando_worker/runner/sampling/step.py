@@ -7,6 +7,7 @@ from torch import Tensor
 
 from pando_worker.batch import ForwardBatch, Int32, StepResult
 from pando_worker.models.parallel import ParallelGroup
+from pando_worker.runner.sampling.choices import ArrivingChoices
 from pando_worker.runner.sampling.edits import add_bias, apply_mask, penalize, prefer_timestamps
 from pando_worker.runner.sampling.future_tokens import FutureTokens
 from pando_worker.runner.sampling.histories import Histories
@@ -26,6 +27,7 @@ class TorchStep:
         probed: Tensor | None,
         pooled: Tensor | None,
         aligned: Sequence[Tensor],
+        choices: ArrivingChoices | None,
         futures: FutureTokens,
         histories: Histories,
         group: ParallelGroup,
@@ -39,6 +41,7 @@ class TorchStep:
             probed: float32 [num_probed], of the batch's `ProbedTokens`
             pooled: float32 [num_pooled, hidden_size], of the batch's `PooledRows`
             aligned: of the batch's `AlignedRows`
+            choices: of the batch's `ChosenTokens`
             futures: stores the tokens for later steps
             histories: earlier tokens of rows with penalties
             group: its first rank samples for all ranks
@@ -55,6 +58,7 @@ class TorchStep:
         self._scores = None if scores is None else ArrivingLogprobs(scores)
         self._probed = None if probed is None else HostCopy(probed)
         self._aligned = [HostCopy(weights) for weights in aligned]
+        self._choices = choices
         self._pooled = None if pooled is None else HostCopy(pooled)
         self._logprobs: ArrivingLogprobs | None = None
         self._tokens: HostCopy | None = None
@@ -99,6 +103,8 @@ class TorchStep:
         if self._probed is not None:
             result.probed = self._probed.wait()
         result.aligned = [weights.wait() for weights in self._aligned]
+        if self._choices is not None:
+            result.choices = self._choices.wait()
         if self._pooled is not None:
             result.pooled = self._pooled.wait()
         return result

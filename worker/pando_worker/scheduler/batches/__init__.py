@@ -11,6 +11,7 @@ Read in this order:
     results.py       the result of each row
     pooling.py       which tokens are pooled, and the vector of all chunks
     alignment.py     the weights of alignment heads, made ready
+    verification.py  the tokens behind which choices verify an output
     outputs.py       the tokens to send, and why a request ends
 
 The batch itself is `pando_worker.batch`.

@@ -10,6 +10,7 @@ from pando_worker.batch import (
     NO_TIMESTAMPS,
     AdapterRows,
     AlignedRows,
+    ChosenTokens,
     ForwardBatch,
     Int64,
     LogitBias,
@@ -28,6 +29,7 @@ from pando_worker.scheduler.batches.decodes import Decodes, is_penalised
 from pando_worker.scheduler.batches.page_table import PageTables
 from pando_worker.scheduler.batches.pooling import Pooled, pooled_rows, pooled_tokens
 from pando_worker.scheduler.batches.positions import positions_of
+from pando_worker.scheduler.batches.verification import Verification, chosen_tokens
 from pando_worker.scheduler.req import Req
 
 
@@ -62,6 +64,12 @@ class Row:
         """Its tokens that are aligned with its request's source, in the prompt."""
         wanted = self.req.alignment
         return range(0) if wanted is None else range(max(self.start, wanted.first), self.end)
+
+    @property
+    def chosen(self) -> range:
+        """Its tokens behind which the model's choices verify its request's output."""
+        first = self.req.verified_from
+        return range(0) if first is None else range(max(self.start, first - 1), self.end)
 
     @property
     def pooled(self) -> range:
@@ -168,6 +176,7 @@ class Batches:
             kinds=_kinds(rows, starts, len(input_ids)),
             pooled=_pooled(rows, starts, step.num_decodes),
             aligned=_aligned(rows, starts, step.num_decodes),
+            chosen=_chosen(rows, starts),
             adapters=_adapters(step),
             window_table=window_table,
             window_slots=_slots(windows.window_of[pages], places, page_size) if windows else None,
@@ -386,6 +395,16 @@ def _aligned(rows: Sequence[Row], starts: Sequence[int], first: int) -> AlignedR
         first=np.array([begin for _, begin, *_ in found], dtype=np.int64),
         last=np.array([end for *_, end, _ in found], dtype=np.int64),
         positions=np.array([wanted.positions for *_, wanted in found], dtype=np.int64),
+    )
+
+
+def _chosen(rows: Sequence[Row], starts: Sequence[int]) -> ChosenTokens | None:
+    return chosen_tokens(
+        [
+            Verification(row.req, chosen, start + chosen.start - row.start)
+            for row, start in zip(rows, starts, strict=True)
+            if (chosen := row.chosen)
+        ]
     )
 
 

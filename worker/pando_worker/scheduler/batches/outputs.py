@@ -3,7 +3,15 @@
 import numpy as np
 
 from pando_worker.batch import Float32
-from pando_worker.messages import Aligned, Embedded, FinishReason, Output, Pooling, TokenLogprob
+from pando_worker.messages import (
+    Aligned,
+    Embedded,
+    FinishReason,
+    Output,
+    Pooling,
+    TokenLogprob,
+    Verified,
+)
 from pando_worker.scheduler.batches.alignment import smoothed
 from pando_worker.scheduler.batches.batching import Row
 from pando_worker.scheduler.batches.constrained import begin_jump
@@ -12,7 +20,7 @@ from pando_worker.scheduler.batches.results import RowResult
 from pando_worker.scheduler.req import Ending, Req
 
 
-def take_result(row: Row, result: RowResult) -> Output | Embedded | Aligned | None:
+def take_result(row: Row, result: RowResult) -> Output | Embedded | Aligned | Verified | None:
     """Apply a row's result to its request, which may end it. Returns the message to send; None for
     an unfinished chunk and for a request that failed."""
     row.req.prompt_logprobs += result.scores
@@ -24,6 +32,8 @@ def take_result(row: Row, result: RowResult) -> Output | Embedded | Aligned | No
         return _take_pooled(row, row.req.pooling, result.pooled)
     if result.aligned is not None:
         return _take_aligned(row, result.aligned)
+    if result.choices:
+        return _take_choices(row, result.choices)
     return None
 
 
@@ -113,6 +123,27 @@ def _take_aligned(row: Row, part: Float32) -> Aligned | None:
     return Aligned(
         rid=req.rid,
         weights=weights.astype("<f4").tobytes(),
+        cached_tokens=req.cached_prompt_tokens or 0,
+        queue_s=req.queue_seconds or 0.0,
+    )
+
+
+def _take_choices(row: Row, part: list[tuple[int, float]]) -> Verified | None:
+    """Add a part of a verification; returns it with the last row."""
+    req = row.req
+    req.choices += part
+    if not row.is_last:
+        return None
+    if any(token < 0 for token, _ in req.choices):
+        req.ending = Ending.FAILED
+        return None
+    req.ending = Ending.FINISHED
+    return Verified(
+        rid=req.rid,
+        choices=[token for token, _ in req.choices],
+        logprobs=[logprob for _, logprob in req.choices],
+        probed=req.probed,
+        is_source_cached=bool(req.is_source_cached),
         cached_tokens=req.cached_prompt_tokens or 0,
         queue_s=req.queue_seconds or 0.0,
     )

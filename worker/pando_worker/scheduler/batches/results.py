@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pando_worker.batch import Float32, Logprobs, StepResult
+from pando_worker.batch import Choices, Float32, Logprobs, StepResult
 from pando_worker.messages import TokenLogprob
 from pando_worker.scheduler.batches.batching import Row
 from pando_worker.scheduler.req import Req
@@ -18,6 +18,7 @@ class RowResult:
     scores: list[TokenLogprob]  # of the row's prompt tokens, if requested
     pooled: Float32 | None  # its part of a pooled vector, [hidden_size], if it yields one
     aligned: Float32 | None  # its part of an alignment, [heads, tokens, positions]
+    choices: list[tuple[int, float]]  # of `Row.chosen`, with log-probabilities
     probed: list[float]  # log-probabilities of the probed tokens, if it runs the one before them
 
 
@@ -40,7 +41,7 @@ def read_results(rows: Sequence[Row], step: StepResult, first: int) -> list[RowR
     """
     tokens = step.tokens.tolist()
     results: list[RowResult] = []
-    sample, score, pool, probe = first, 0, 0, 0
+    sample, score, pool, probe, choice = first, 0, 0, 0, 0
     alignments = iter(step.aligned)
     for row in rows:
         token, logprob, scores, pooled, probed = None, None, [], None, list[float]()
@@ -62,8 +63,18 @@ def read_results(rows: Sequence[Row], step: StepResult, first: int) -> list[RowR
             probed = step.probed[probe:end].tolist()
             probe = end
         aligned = next(alignments) if row.aligned else None
-        results.append(RowResult(token, logprob, scores, pooled, aligned, probed))
+        choices = list[tuple[int, float]]()
+        if row.chosen and step.choices is not None:
+            end = choice + len(row.chosen)
+            choices = _read_choices(step.choices, choice, end)
+            choice = end
+        results.append(RowResult(token, logprob, scores, pooled, aligned, choices, probed))
     return results
+
+
+def _read_choices(choices: Choices, first: int, end: int) -> list[tuple[int, float]]:
+    tokens, logprobs = choices.tokens[first:end].tolist(), choices.logprobs[first:end].tolist()
+    return list(zip(tokens, logprobs, strict=True))
 
 
 def _read(logprobs: Logprobs, index: int, top: int) -> TokenLogprob:

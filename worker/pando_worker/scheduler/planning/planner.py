@@ -190,6 +190,7 @@ class Planner:
             req.prompt_logprobs.clear()
             req.pooled = None
             req.aligned.clear()
+            req.choices.clear()
         self._kv.retract_req(req)
         self.waiting.append_retracted(req)
         self._counts.retracted_requests_total += 1

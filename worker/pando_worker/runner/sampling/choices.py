@@ -1,0 +1,62 @@
+"""What the model chooses behind tokens of an output that is verified."""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pando_worker.batch import Choices, ChosenTokens, SamplingBatch, SpeechRows
+from pando_worker.runner.sampling.edits import apply_mask, prefer_timestamps
+from pando_worker.runner.sampling.logprobs import SCORE_BYTES, token_logprobs
+from pando_worker.runner.sampling.sampler import Searches, sample
+from pando_worker.tensors.transfer import HostCopy
+
+
+class ArrivingChoices:
+    """`Choices` being copied to the host."""
+
+    def __init__(self, tokens: Tensor, logprobs: Tensor) -> None:
+        self._copies = HostCopy(tokens), HostCopy(logprobs)
+
+    def wait(self) -> Choices:
+        tokens, logprobs = (copy.wait() for copy in self._copies)
+        return Choices(tokens=tokens, logprobs=logprobs)
+
+
+@torch.inference_mode()
+def choose(
+    head: Callable[[NDArray[np.int64]], Tensor],
+    chosen: ChosenTokens,
+    vocab_size: int,
+    searches: Searches,
+) -> ArrivingChoices:
+    """As sampling chooses at temperature 0; in blocks, which bounds the memory of logits.
+
+    Args:
+        head: logits after some tokens of the step, float32 [n, vocab_size]
+    """
+    size = max(1, SCORE_BYTES // (4 * vocab_size))
+    tokens, logprobs = [], []
+    for start in range(0, len(chosen.after), size):
+        block = slice(start, start + size)
+        logits, firsts = head(chosen.after[block]), chosen.first_timestamps[block]
+        apply_mask(logits, chosen.mask[block])
+        prefer_timestamps(logits, SpeechRows(np.arange(len(firsts)), firsts))
+        found = sample(logits, _greedy(len(firsts)), searches)
+        tokens.append(found)
+        logprobs.append(token_logprobs(logits, found, 0).chosen)
+    return ArrivingChoices(torch.cat(tokens), torch.cat(logprobs))
+
+
+def _greedy(rows: int) -> SamplingBatch:
+    zeros, numbers = np.zeros(rows, np.int64), np.zeros(rows, np.float32)
+    return SamplingBatch(
+        temperature=numbers,
+        top_k=zeros,
+        top_p=np.ones(rows, np.float32),
+        min_p=numbers,
+        seed=zeros,
+        step=zeros,
+    )
