@@ -170,6 +170,57 @@ async def test_a_repeated_file_reports_its_cached_tokens(
     assert streamed == ((tokens, tokens) if seconds < WINDOW_S else None)
 
 
+async def drafts(http: aiohttp.ClientSession) -> tuple[float, float]:
+    """Earlier answers that the engine confirmed, and that it refuted."""
+    name = "pando_worker_drafts_total"
+    confirmed = await metric(http, name, '{outcome="confirmed"}')
+    return confirmed, await metric(http, name, '{outcome="refuted"}')
+
+
+@pytest.mark.parametrize("response_format", ["json", "verbose_json"])
+async def test_an_answer_to_an_equal_window_is_verified(
+    client: openai.AsyncOpenAI, http: aiohttp.ClientSession, response_format: str
+) -> None:
+    """Its segments are the same, to their log-probabilities. (Random weights may have windows
+    decoded again, at temperatures that draw.) Another prompt is another question."""
+    wave = chirp(2.0) + noise(2.0, seed=77)
+    fields: dict[str, Any] = {"temperature": 0, "response_format": response_format}
+    before = await drafts(http)
+    first = await transcribed(client, wave, **fields)
+    assert await drafts(http) == before
+    again = await transcribed(client, wave, **fields)
+    confirmed, refuted = await drafts(http)
+    assert (confirmed > before[0], refuted) == (True, before[1])
+    if response_format == "verbose_json":
+        likeliest = [
+            [(one.seek, one.tokens, one.start, one.end) for one in segments if not one.temperature]
+            for segments in (first.segments, again.segments)
+        ]
+        assert likeliest[0] == likeliest[1]
+    await transcribed(client, wave, prompt="before", **fields)
+    assert await drafts(http) == (confirmed, refuted)
+
+
+async def test_a_request_for_speech_counts_in_the_latencies(
+    client: openai.AsyncOpenAI, http: aiohttp.ClientSession
+) -> None:
+    async def count(name: str) -> float:
+        return await metric(http, f"pando_worker_{name}")
+
+    names = ("time_to_first_token_seconds", "request_duration_seconds", "request_output_tokens")
+    before = [await count(f"{name}_count") for name in names]
+    first_s = await count("time_to_first_token_seconds_sum")
+    whole_s = await count("request_duration_seconds_sum")
+    tokens = await count("request_output_tokens_sum")
+    gaps = await count("inter_token_latency_seconds_count")
+    found = await transcribed(client, noise(2.0, seed=5))
+    assert [await count(f"{name}_count") for name in names] == [number + 1 for number in before]
+    first_s = await count("time_to_first_token_seconds_sum") - first_s
+    assert 0 < first_s < await count("request_duration_seconds_sum") - whole_s
+    assert await count("request_output_tokens_sum") - tokens == found.usage.output_tokens
+    assert 0 < await count("inter_token_latency_seconds_count") - gaps < found.usage.output_tokens
+
+
 async def test_a_file_that_is_cut_in_pauses_is_transcribed_in_order(
     client: openai.AsyncOpenAI,
 ) -> None:

@@ -9,6 +9,7 @@ Read in this order:
     arrays.py     the arrays in between
     heard.py      what comes out: features of a whole file, and its windows
     segments.py   a window's tokens to segments; where the next window begins
+    drafts.py     answers to windows, for equal ones
     fallback.py   whether a window is decoded again
     alignment.py  when each token is spoken
     words.py      tokens to words

@@ -1,10 +1,11 @@
 """What a model that hears has beside one that reads text only."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pando_fleet.images.rule import ImageRule
 from pando_fleet.images.sound_rule import SoundRule
+from pando_worker.audio.drafts import Drafts
 from pando_worker.audio.tokens import SpeechTokens
 
 if TYPE_CHECKING:  # numpy takes time to import, and most models read text only
@@ -17,12 +18,14 @@ class Hearing:
     Attributes:
         positions: that the encoder makes of a window
         mel_bins: of the features
+        drafts: answers to windows, for equal ones
     """
 
     reader: "AudioReader"
     tokens: SpeechTokens
     positions: int
     mel_bins: int
+    drafts: Drafts = field(default_factory=Drafts)
 
     @property
     def frames_per_s(self) -> float:

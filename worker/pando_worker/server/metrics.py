@@ -93,6 +93,11 @@ class Metrics:
                 "adapter",
             )
         )
+        self.drafts = counter(
+            "drafts_total",
+            "Earlier answers to equal windows of sound that the engine compared with its own",
+            "outcome",
+        )
         self.client_disconnects = counter(
             "client_disconnects_total", "Clients that disconnected before their answer was complete"
         )
@@ -259,9 +264,13 @@ _COUNTERS = (
     ("hot_evicted_tokens_total", "hot_evicted_tokens", "Evicted and soon requested again"),
     ("host_stored_tokens_total", "host_stored_tokens", "Cached tokens copied to the host"),
     ("host_loaded_tokens_total", "host_loaded_tokens", "Cached tokens copied back from the host"),
-    ("source_hits_total", "source_hits", "Requests whose source was found encoded"),
-    ("source_misses_total", "source_misses", "Requests whose source had to be encoded"),
-    ("source_tokens_total", "source_tokens", "Positions of the sources that were encoded"),
+    ("source_hits_total", "source_hits", "Windows of sound, or texts, that were found encoded"),
+    ("source_misses_total", "source_misses", "Windows of sound, or texts, that had to be encoded"),
+    (
+        "source_tokens_total",
+        "source_tokens",
+        "Positions of the windows, or texts, that were encoded",
+    ),
     ("adapter_loads_total", "adapter_loads", "LoRA adapters loaded into device memory"),
 )
 

@@ -88,6 +88,8 @@ def routes(service: Service) -> APIRouter:
             raise ApiError(
                 409, "requests are running or waiting; the cache was not flushed", code="busy"
             )
+        if service.hearing is not None:
+            service.hearing.drafts.clear()
         return JSONResponse({"flushed": True})
 
     @router.post("/abort_request")

@@ -1,6 +1,7 @@
 """Answers a transcription or a translation: reads the form, listens, and writes what was said."""
 
 import math
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from fastapi import Request
@@ -25,8 +26,9 @@ from pando_worker.server.speech.answers import (
     token_headers,
     whole_answer,
 )
-from pando_worker.server.speech.listening import Listener
+from pando_worker.server.speech.listening import HeardWindow, Listener
 from pando_worker.server.speech.spoken_words import WordFinder
+from pando_worker.server.speech.timing import SpeechTimes
 from pando_worker.server.speech.windows import Caller, WindowDecoder
 
 
@@ -45,12 +47,13 @@ async def transcribed(service: Service, request: Request, task: str) -> Response
         namespace=namespace_of(request, None),
         deadline_s=remaining_s(request, service.settings.request_timeout_seconds),
     )
+    times = SpeechTimes(service.metrics, request.state.received)
     decoder = WindowDecoder(
         service.engine,
         caller,
-        hearing.tokens,
+        hearing,
         heard,
-        positions=hearing.positions,
+        times,
         temperature=asked.temperature,
     )
     window = 2 * hearing.positions
@@ -72,7 +75,7 @@ async def transcribed(service: Service, request: Request, task: str) -> Response
         audio_tokens=hearing.tokens_of(heard.seconds),
     )
     transcript = Transcript(service.model.tokenizer.vocabulary, hearing.tokens.end)
-    windows = listener.windows(pieces)
+    windows = _timed(listener.windows(pieces), times)
     if asked.is_stream:
         has_one_window = heard.frames <= window
 
@@ -99,6 +102,18 @@ async def transcribed(service: Service, request: Request, task: str) -> Response
     answer = whole_answer(spoken, transcript)
     answer.headers.update(token_headers(spoken, decoder.cached_share))
     return answer
+
+
+async def _timed(
+    windows: AsyncGenerator[HeardWindow, None], times: SpeechTimes
+) -> AsyncGenerator[HeardWindow, None]:
+    """The same windows; the request ends behind the last."""
+    tokens = 0
+    async with aclosing(windows):
+        async for window in windows:
+            tokens += len(window.decoded.tokens)
+            yield window
+    times.ended(tokens)
 
 
 def _hearing(service: Service) -> Hearing:
