@@ -3,11 +3,13 @@
 Run on a quiet machine: python -m bench.audio.throughput --model whisper-base --speech librivox
 Both get the same files of 30 s in turns, in each round other ones: the pipeline as one batch, the
 worker as requests at once. Then each of some files is sent twice to the worker, alone: the second
-time its encoding is cached. `python -m examples.audio.fetch` gets the model and the speech.
+time its encoding is cached, and its answer is verified in one step.
+`python -m examples.audio.fetch` gets the model and the speech.
 """
 
 import asyncio
 import itertools
+import re
 import statistics
 import sys
 import time
@@ -24,6 +26,8 @@ from bench.engine.cpu_engine import described
 from bench.fleet.serving.gguf_servers import pando_worker
 from bench.vision.others import Cores
 
+_FIRST_TOKENS = r"^pando_worker_time_to_first_token_seconds_sum (\S+)$"
+
 
 @dataclass(frozen=True, slots=True)
 class Round:
@@ -38,10 +42,24 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """Seconds to the first piece of a streamed answer."""
+    """A file's answers, streamed, the first time and again."""
 
-    first: float
-    again: float
+    first: "Began"
+    again: "Began"
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """
+    Attributes:
+        token: seconds to the first token, as the worker measures it
+        text: seconds to the first piece of text that the client gets: all of a window's
+        answer: the whole text
+    """
+
+    token: float
+    text: float
+    answer: str
 
 
 @click.command(help=__doc__)
@@ -70,16 +88,22 @@ def main(
         long = asyncio.run(_repeats(server.url, next(batches)[:repeats]))
         short = asyncio.run(_repeats(server.url, [wav(one) for one in sentences]))
     _report(measured, files)
-    click.echo("\n| files | first time, ms | again, ms | ratio |\n|---|---|---|---|")
+    click.echo("\n| files | to the | first time, ms | again, ms | ratio | same text |")
+    click.echo("|---|---|---|---|---|---|")
     lengths = [len(one) / 32_000 for one in sentences]
     for name, measured_twice in (
         (f"{len(long)} of {seconds:g} s", long),
         (f"{len(short)} of {min(lengths):.1f} to {max(lengths):.1f} s", short),
     ):
-        first = statistics.median(one.first for one in measured_twice)
-        again = statistics.median(one.again for one in measured_twice)
-        ratio = statistics.median(one.first / one.again for one in measured_twice)
-        click.echo(f"| {name} | {1e3 * first:.0f} | {1e3 * again:.0f} | {ratio:.2f} |")
+        same = statistics.mean(one.first.answer == one.again.answer for one in measured_twice)
+        for what, times in (
+            ("first token", [(one.first.token, one.again.token) for one in measured_twice]),
+            ("first text", [(one.first.text, one.again.text) for one in measured_twice]),
+        ):
+            first, again = (1e3 * statistics.median(each) for each in zip(*times, strict=True))
+            ratio = statistics.median(before / after for before, after in times)
+            row = f"{name} | {what} | {first:.0f} | {again:.0f} | {ratio:.2f} | {100 * same:.0f}%"
+            click.echo(f"| {row} |")
     click.echo(f"\n{described(threads)}; medians of {rounds} rounds")
 
 
@@ -130,16 +154,25 @@ async def _repeats(url: str, files: Sequence[bytes]) -> list[Repeat]:
         return [Repeat(await _first(http, file), await _first(http, file)) for file in files]
 
 
-async def _first(http: aiohttp.ClientSession, file: bytes) -> float:
+async def _first(http: aiohttp.ClientSession, file: bytes) -> Began:
     form = _form(file)
     form.add_field("stream", "true")
+    token = await _first_token_seconds(http)
     began = time.perf_counter()
     async with http.post("/v1/audio/transcriptions", data=form) as answer:
         answer.raise_for_status()
-        await answer.content.readline()
+        line = await answer.content.readline()
         seconds = time.perf_counter() - began
-        await answer.read()
-    return seconds
+        text = (line + await answer.read()).decode()
+    token = await _first_token_seconds(http) - token
+    return Began(token, seconds, text)
+
+
+async def _first_token_seconds(http: aiohttp.ClientSession) -> float:
+    """Of all requests so far, summed."""
+    async with http.get("/metrics") as answer:
+        (found,) = re.findall(_FIRST_TOKENS, await answer.text(), re.MULTILINE)
+        return float(found)
 
 
 def _form(file: bytes) -> aiohttp.FormData:

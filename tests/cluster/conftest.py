@@ -18,6 +18,7 @@ ORDER = (
     "test_install",
     "test_scaling",
     "test_adapters",
+    "test_speech",
     "test_failures",
     "test_bad_days",
     "test_lost_replicas",

@@ -1,5 +1,6 @@
 """The pod that sends the tests' load, controlled through the API server's proxy."""
 
+import base64
 import json
 from collections import Counter
 from dataclasses import dataclass, field
@@ -99,6 +100,14 @@ class LoadPod:
         self, path: str, body: object, headers: dict[str, str] | None = None, timeout_s: float = 60
     ) -> Answer:
         asked = {"path": path, "body": body, "headers": headers or {}, "timeout_s": timeout_s}
+        return Answer(**json.loads(self._call("POST", "/ask", asked, timeout_s + 30)))
+
+    def ask_form(
+        self, path: str, fields: dict[str, str], file: bytes, timeout_s: float = 60
+    ) -> Answer:
+        """A form with a file."""
+        sent = base64.b64encode(file).decode()
+        asked = {"path": path, "body": fields, "file": sent, "timeout_s": timeout_s}
         return Answer(**json.loads(self._call("POST", "/ask", asked, timeout_s + 30)))
 
     def _call(self, method: str, path: str, body: object = None, timeout_s: float = 60) -> bytes:

@@ -11,6 +11,7 @@ refused tries are repeated, like clients do, a bounded number of times; then the
 """
 
 import asyncio
+import base64
 import json
 import random
 import sys
@@ -161,12 +162,13 @@ class Clients:
             stream.errors.append("it ended without [DONE]")
 
     async def ask(self, body: dict[str, Any]) -> dict[str, Any]:
-        """One request: its path, body, headers, seconds to wait."""
+        """One request: its path, body, headers, seconds to wait. With a file, in base64, the body's
+        fields are a form's."""
         timeout = aiohttp.ClientTimeout(total=body.get("timeout_s", 60))
         began = time.perf_counter()
         async with self._session.post(
             self._url + body["path"],
-            json=body["body"],
+            **(_form(body["body"], body["file"]) if "file" in body else {"json": body["body"]}),
             headers=body.get("headers"),
             timeout=timeout,
         ) as answer:
@@ -177,6 +179,12 @@ class Clients:
                 "text": text,
                 "seconds": time.perf_counter() - began,
             }
+
+
+def _form(fields: dict[str, str], file: str) -> dict[str, Any]:
+    form = aiohttp.FormData(fields, default_to_multipart=True)
+    form.add_field("file", base64.b64decode(file), filename="file")
+    return {"data": form}
 
 
 def words(load: Load, choose: random.Random = random.Random()) -> str:  # noqa: B008

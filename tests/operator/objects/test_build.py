@@ -17,6 +17,7 @@ from pando_operator.resource.parse import parse, spec_schema
 from pando_operator.resource.pool import WorkerPool
 from pando_operator.settings import OperatorSettings
 from pando_worker.settings import WorkerSettings
+from tests.cluster.speech_pool import worker_pool
 
 WHISPER = Path(__file__).parents[3] / "examples" / "audio" / "pool.yaml"
 SETTINGS = OperatorSettings(
@@ -149,6 +150,19 @@ def test_the_example_with_whisper_is_a_pool_whose_workers_read_it(
     assert settings.device == "cpu", "where encoder-decoders run"
     assert settings.max_total_tokens == 65536
     assert settings.max_audio_seconds == 600
+
+
+def test_the_pool_of_the_clusters_test_of_speech_is_accepted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given = worker_pool()
+    assert not list(problems(given["spec"], spec_schema(), "spec"))
+    assert not list(unknown(given["spec"], spec_schema()))
+    built = deployment(parse(given), SETTINGS)
+    kubernetes_validate.validate(json.loads(json.dumps(built)), "1.37", strict=True)
+    settings = settings_of(built, monkeypatch)
+    (volume,) = given["spec"]["template"]["volumeMounts"]
+    assert (settings.model, settings.max_audio_seconds) == (volume["mountPath"], 60)
 
 
 def test_the_name_in_the_api_is_the_models_last_part(monkeypatch: pytest.MonkeyPatch) -> None:
