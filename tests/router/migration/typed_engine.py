@@ -16,7 +16,7 @@ from pando_worker.server.answers.answer import ChoiceResult, Form
 from pando_worker.server.answers.message_form import MessageForm
 from pando_worker.server.answers.response_form import ResponseForm
 from pando_worker.server.endpoints.responses import begun_response
-from pando_worker.server.protocol.responses import ResponsesRequest
+from pando_worker.server.protocol.chats.responses import ResponsesRequest
 from pando_worker.server.text.reader import Delta, Finish
 from pando_worker.server.text.tokenizer import Tokenizer
 from tests.router.scripted_engine import PROMPT_TOKENS, Event

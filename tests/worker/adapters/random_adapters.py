@@ -9,7 +9,13 @@ from torch import Tensor
 
 from pando_worker.adapters.adapter import Adapter, Pair
 from pando_worker.adapters.layout import Layout, Section
-from pando_worker.models.lora import LoraMemory, LoraSite, LoraTokens, runs_of, sorted_by_slot
+from pando_worker.models.lora.linear import (
+    LoraMemory,
+    LoraSite,
+    LoraTokens,
+    runs_of,
+    sorted_by_slot,
+)
 from pando_worker.runner.adapters.packing import pack
 
 PAGES, SLOTS, MOST_RANK = 60, 4, 70

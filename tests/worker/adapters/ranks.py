@@ -17,7 +17,7 @@ from pando_worker.adapters.info import RANK_PAGE
 from pando_worker.attention.torch_backend import TorchAttention
 from pando_worker.batch import ForwardBatch
 from pando_worker.models.layers.causal_lm import CausalLM
-from pando_worker.models.lora import LoraMemory
+from pando_worker.models.lora.linear import LoraMemory
 from pando_worker.models.parallel import ParallelGroup, join_group
 from pando_worker.runner.adapters.loader import AdapterLoader
 from pando_worker.runner.adapters.pace import Pace

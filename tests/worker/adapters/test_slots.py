@@ -15,7 +15,7 @@ from pando_worker.adapters.errors import AdapterError
 from pando_worker.adapters.layout import pieces
 from pando_worker.adapters.peft_config import FILE
 from pando_worker.adapters.tensor_file import WEIGHTS
-from pando_worker.models.lora import PackedAdapter
+from pando_worker.models.lora.linear import PackedAdapter
 from pando_worker.runner.adapters.host_cache import Shares
 from pando_worker.runner.adapters.loader import AdapterLoader
 from pando_worker.runner.adapters.pace import Pace

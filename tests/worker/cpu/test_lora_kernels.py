@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pando_worker.cpu.kernels import Kernels
 from pando_worker.cpu.library import load_kernels
 from pando_worker.cpu.ops import CpuOps
-from pando_worker.models.lora import add_lora
+from pando_worker.models.lora.linear import add_lora
 from tests.worker.adapters.random_adapters import draw
 
 

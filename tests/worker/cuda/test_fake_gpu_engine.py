@@ -16,7 +16,7 @@ from pando_worker.attention.flashinfer_graphs import FixedDecodes
 from pando_worker.attention.flashinfer_pieces import AttentionPieces
 from pando_worker.attention.staging import Staging
 from pando_worker.memory.page_allocator import Pages
-from pando_worker.models.lora import LoraMemory, LoraTokens, PackedAdapter
+from pando_worker.models.lora.linear import LoraMemory, LoraTokens, PackedAdapter
 from pando_worker.runner.cuda import graph_inputs
 from pando_worker.runner.cuda.cuda_graph import CudaGraphRunner, Padding
 from pando_worker.runner.sampling.future_tokens import FutureTokens

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from pando_worker.attention.torch_backend import TorchAttention
 from pando_worker.cuda.lora import add_lora
-from pando_worker.models import lora
 from pando_worker.models.layers.causal_lm import CausalLM
-from pando_worker.models.lora import LoraMemory
+from pando_worker.models.lora import linear
+from pando_worker.models.lora.linear import LoraMemory
 from pando_worker.runner.adapters.loader import AdapterLoader
 from pando_worker.runner.adapters.pace import Pace
 from pando_worker.runner.adapters.sites import attach, layout_of
@@ -46,7 +46,7 @@ in_interpreter = pytest.mark.skipif(torch.cuda.is_available(), reason="needs the
 def test_the_kernels_add_what_torch_adds(dtype: torch.dtype, data: st.DataObject) -> None:
     drawn = draw(data, dtype, of_x=dtype)
     expected, got = drawn.y.float(), drawn.y.clone()
-    lora.add_lora(expected, drawn.x.float(), drawn.site, drawn.step)
+    linear.add_lora(expected, drawn.x.float(), drawn.site, drawn.step)
     add_lora(got, drawn.x, drawn.site, replace(drawn.step, runs=()))
     torch.testing.assert_close(got.float(), expected, rtol=DTYPES[dtype], atol=DTYPES[dtype])
     assert torch.equal(got[drawn.slots < 0], drawn.y[drawn.slots < 0])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pando_worker.server.endpoints.responses import begun_response
 from pando_worker.server.kept_responses import KeptResponses
-from pando_worker.server.protocol.responses import ResponsesRequest
+from pando_worker.server.protocol.chats.responses import ResponsesRequest
 
 LIMIT, LIFETIME_S = 6000, 100.0
 TENANTS = ("", "a")

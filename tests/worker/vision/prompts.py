@@ -8,7 +8,7 @@ from PIL import Image
 
 from pando_worker.messages import Generate, PromptImage, SamplingParams
 from pando_worker.server.images import ChatPrompt, Sight, parts_of, sent
-from pando_worker.server.protocol.chat import ChatMessage, messages_of
+from pando_worker.server.protocol.chats.chat import ChatMessage, messages_of
 from pando_worker.server.text.tokenizer import Tokenizer
 from pando_worker.vision.processed import Place, Processed
 from pando_worker.vision.processing import ImageProcessor

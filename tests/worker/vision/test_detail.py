@@ -14,7 +14,7 @@ from PIL import Image
 
 from pando_fleet.images.rule import ImageRule
 from pando_fleet.images.size import Size
-from pando_worker.server.protocol.chat import ChatMessage
+from pando_worker.server.protocol.chats.chat import ChatMessage
 from tests.examples import examples
 from tests.worker.vision.checkpoints import IMAGE, Seer
 from tests.worker.vision.engines import PAGE_SIZE, Worlds, engines_with

@@ -25,7 +25,7 @@ from pando_worker.models.kinds.text_part import WITH_IMAGES
 from pando_worker.models.sight import blindness
 from pando_worker.models.transformers_backend.tower import VisionTower
 from pando_worker.runner.tower_trial import try_tower
-from pando_worker.server.protocol.chat import ChatMessage
+from pando_worker.server.protocol.chats.chat import ChatMessage
 from pando_worker.vision.errors import ImageError
 from pando_worker.vision.rows import RowProcessor
 from tests.examples import examples

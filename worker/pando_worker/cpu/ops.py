@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pando_worker.cpu.kernels import Kernels
 from pando_worker.models.grouped import RUN, Groups
-from pando_worker.models.lora import LoraSite, LoraTokens
+from pando_worker.models.lora.linear import LoraSite, LoraTokens
 from pando_worker.models.mixture import FusedExperts
 from pando_worker.models.ops import Angles, TorchOps
 

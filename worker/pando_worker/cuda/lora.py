@@ -12,8 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pando_worker.models import lora
-from pando_worker.models.lora import LoraSite, LoraTokens
+from pando_worker.models.lora import linear
+from pando_worker.models.lora.linear import LoraSite, LoraTokens
 
 BLOCK_RANKS, BLOCK_IN, BLOCK_OUT = 16, 128, 128
 MOST_TOKENS = 256  # with which the kernels are used where there is a choice
@@ -22,7 +22,7 @@ MOST_TOKENS = 256  # with which the kernels are used where there is a choice
 def add_lora(y: Tensor, x: Tensor, site: LoraSite, step: LoraTokens) -> None:
     """As `Ops.add_lora`. Tensors are on one device; rows of x and y are contiguous."""
     if step.runs and len(step.tokens) > MOST_TOKENS:
-        lora.add_lora(y, x, site, step)
+        linear.add_lora(y, x, site, step)
         return
     memory, sections = site.memory, len(site.sections)
     tokens, most_rank = len(step.tokens), memory.most_rank

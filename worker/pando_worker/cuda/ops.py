@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pando_worker.attention.flashinfer_calls import FlashinferUnavailable
-from pando_worker.models.lora import LoraSite, LoraTokens
+from pando_worker.models.lora.linear import LoraSite, LoraTokens
 from pando_worker.models.mixture import FusedExperts
 from pando_worker.models.ops import Angles, TorchOps, cos_sin
 

@@ -11,9 +11,7 @@ Read in this order:
     mixture.py             what a mixture of experts computes: gates, weights, routes
     grouped.py             matrices of small integers
     fp8.py                 matrices of 8-bit floats, and a device's products with them
-    lora.py                adapters in device memory, and what layers add for them
-    lora_experts.py        which rows of a step's experts have which adapter
-    lora_vocabulary.py     what adapters make of the embedding and the head
+    lora/                  what adapters add
     parallel.py            the ranks that compute one model together
     rope.py                rotary parameters in one form
     layer_types.py         which layers have a sliding window

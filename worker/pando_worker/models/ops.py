@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from pando_worker.models.grouped import Groups
-from pando_worker.models.lora import LoraSite, LoraTokens, add_lora
+from pando_worker.models.lora.linear import LoraSite, LoraTokens, add_lora
 from pando_worker.models.mixture import FusedExperts
 
 Angles = tuple[Tensor, Tensor]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from pando_worker.models.lora import PackedSection
+    from pando_worker.models.lora.linear import PackedSection
 
 
 class Frame(Protocol):

@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import torch
 
 from pando_worker.batch import ForwardBatch
-from pando_worker.models.lora import LoraMemory, PackedAdapter
+from pando_worker.models.lora.linear import LoraMemory, PackedAdapter
 from pando_worker.ranks.adapter_load import AdapterLoad, Frame
 
 

@@ -24,7 +24,7 @@ from pando_worker.settings import WorkerSettings
 from pando_worker.stacks import dump_stacks_on_signal
 
 if TYPE_CHECKING:  # torch takes seconds to import
-    from pando_worker.models.lora import LoraMemory
+    from pando_worker.models.lora.linear import LoraMemory
 
 log = logging.getLogger("pando.worker.ranks")
 

@@ -22,7 +22,7 @@ from pando_worker.ranks.page_tables import without_tables
 from pando_worker.settings import WorkerSettings
 
 if TYPE_CHECKING:  # torch takes seconds to import, and this process starts other ranks first
-    from pando_worker.models.lora import PackedAdapter
+    from pando_worker.models.lora.linear import PackedAdapter
 
 log = logging.getLogger("pando.worker.ranks")
 

@@ -22,7 +22,7 @@ from pando_worker.models.loading.hub import resolve_model
 from pando_worker.models.loading.loader import OwnModel, build_model, load_weights, weight_bytes
 from pando_worker.models.loading.quantize import is_quantized
 from pando_worker.models.loading.schemes.scheme import Scheme
-from pando_worker.models.lora import LoraMemory
+from pando_worker.models.lora.linear import LoraMemory
 from pando_worker.models.ops import ChosenOps, TorchOps
 from pando_worker.models.parallel import ParallelGroup
 from pando_worker.models.sight import blindness

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pando_worker.messages import PromptImage, Raw, SentArray
 from pando_worker.server.errors import ApiError, bad_request, unavailable
-from pando_worker.server.protocol.chat import ChatMessage, ImagePart, TextPart, VideoPart
+from pando_worker.server.protocol.chats.chat import ChatMessage, ImagePart, TextPart, VideoPart
 from pando_worker.vision.errors import ImageError, ImagesUnavailableError
 
 if TYPE_CHECKING:  # Pillow takes time to import, and most models read text only

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import msgspec
 
 from pando_worker.server.answers.response_objects import ResponseObject
-from pando_worker.server.protocol.response_items import Item
+from pando_worker.server.protocol.chats.response_items import Item
 
 
 @dataclass(frozen=True, slots=True)

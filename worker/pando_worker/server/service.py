@@ -28,7 +28,7 @@ from pando_worker.server.images import ChatPrompt, RequestPart, Sight, parts_of,
 from pando_worker.server.kept_responses import KeptResponses
 from pando_worker.server.metrics import Metrics
 from pando_worker.server.pooling import LAST_TOKEN, Embeddings, NoEmbeddings
-from pando_worker.server.protocol.chat import (
+from pando_worker.server.protocol.chats.chat import (
     ChatMessage,
     ChatRequest,
     check_roles,

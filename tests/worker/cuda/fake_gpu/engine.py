@@ -16,7 +16,7 @@ import torch
 from pando_worker.attention import flashinfer_backend, flashinfer_graphs
 from pando_worker.batch import ForwardBatch, Int32, Step, StepResult
 from pando_worker.cuda import fp8, nucleus, ops
-from pando_worker.models.lora import LoraMemory, PackedAdapter
+from pando_worker.models.lora.linear import LoraMemory, PackedAdapter
 from pando_worker.ranks.follower import follow
 from pando_worker.ranks.leader import LeadingRunner
 from pando_worker.ranks.page_tables import RankPageTables

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from pando_worker.adapters.layout import pieces
-from pando_worker.models.lora import LoraMemory, LoraSite, LoraTokens
+from pando_worker.models.lora.linear import LoraMemory, LoraSite, LoraTokens
 from pando_worker.models.parallel import ParallelGroup
 from tests.worker.cuda import flashinfer_by_the_book as book
 from tests.worker.cuda import flashinfer_ops_by_the_book as ops_book

@@ -14,7 +14,7 @@ from pando_worker.server.answers.response_form import ResponseForm
 from pando_worker.server.endpoints.responses import begun_response
 from pando_worker.server.errors import unavailable
 from pando_worker.server.generation import Job
-from pando_worker.server.protocol.responses import ResponsesRequest
+from pando_worker.server.protocol.chats.responses import ResponsesRequest
 from pando_worker.server.text.reader import Delta, Finish, TextOptions
 from pando_worker.server.text.tokenizer import Tokenizer
 from tests.worker.server.process.worker_process import MODEL

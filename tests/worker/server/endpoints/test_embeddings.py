@@ -10,7 +10,7 @@ import numpy as np
 import openai
 import pytest
 
-from pando_worker.server.protocol.pooled import MAX_INPUTS
+from pando_worker.server.protocol.pooled.fields import MAX_INPUTS
 from pando_worker.server.text.tokenizer import Tokenizer
 from tests.worker.server.process.worker_process import (
     MODEL,

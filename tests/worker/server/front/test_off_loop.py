@@ -11,8 +11,8 @@ from fastapi import APIRouter, FastAPI, Request
 
 from pando_fleet.http.off_loop import off_loop
 from pando_worker.server.front.json_bodies import JsonRoute, read_json
-from pando_worker.server.protocol.anthropic import MessagesRequest
-from pando_worker.server.protocol.chat import ChatRequest, messages_of
+from pando_worker.server.protocol.chats.anthropic import MessagesRequest
+from pando_worker.server.protocol.chats.chat import ChatRequest, messages_of
 from pando_worker.server.text.tokenizer import Tokenizer
 from tests.worker.server.process.worker_process import MODEL
 

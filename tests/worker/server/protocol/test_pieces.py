@@ -6,7 +6,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from pando_worker.server.protocol import pieces
-from pando_worker.server.protocol.chat import ChatRequest
+from pando_worker.server.protocol.chats.chat import ChatRequest
 from pando_worker.server.protocol.completions import CompletionRequest
 from pando_worker.server.protocol.pieces import PIECE, Many
 

@@ -21,8 +21,8 @@ from pando_worker.models.build import Build, Fill
 from pando_worker.models.errors import UnsupportedModel
 from pando_worker.models.fp8 import BLOCK, Fp8Matrix, Scaling
 from pando_worker.models.layers.linear import Rows
-from pando_worker.models.lora import LoraSite, LoraTokens
-from pando_worker.models.lora_experts import tokens_by_expert
+from pando_worker.models.lora.experts import tokens_by_expert
+from pando_worker.models.lora.linear import LoraSite, LoraTokens
 from pando_worker.models.mixture import (
     SWIGLU,
     ExpertGate,

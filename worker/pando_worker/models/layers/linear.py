@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from pando_worker.models.build import Build, Fill
 from pando_worker.models.layers.weight import PlainWeight, Weight
-from pando_worker.models.lora import LoraSite
+from pando_worker.models.lora.linear import LoraSite
 from pando_worker.models.ops import Ops
 
 

@@ -6,8 +6,8 @@ from torch import Tensor, nn
 
 from pando_worker.adapters.layout import Span
 from pando_worker.models.build import Build, Fill
+from pando_worker.models.layers.lora_vocabulary import TableSite, adapt_embeddings, adapt_logits
 from pando_worker.models.layers.weight import PlainWeight, Table
-from pando_worker.models.lora_vocabulary import TableSite, adapt_embeddings, adapt_logits
 
 
 class VocabularyTable(nn.Module):

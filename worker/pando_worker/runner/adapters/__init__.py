@@ -11,5 +11,5 @@ Read in this order:
     loader.py      reads adapters and copies them into slots, in the background
     step.py        which tokens of a step run with which slot
 
-`adapters/` reads PEFT's files; `models/lora.py` has the memory and what layers do with it.
+`adapters/` reads PEFT's files; `models/lora/linear.py` has the memory and what layers do with it.
 """

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from threading import Lock
 
-from pando_worker.models.lora import PackedAdapter
+from pando_worker.models.lora.linear import PackedAdapter
 
 Shares = Sequence[PackedAdapter]
 """An adapter, as each rank has it."""

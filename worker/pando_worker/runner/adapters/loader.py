@@ -17,7 +17,7 @@ from pando_worker.adapters.reading import read_adapter
 from pando_worker.adapters.tensor_file import WEIGHTS, Rest
 from pando_worker.models.errors import ModelError
 from pando_worker.models.loading.hub import resolve_adapter
-from pando_worker.models.lora import LoraMemory
+from pando_worker.models.lora.linear import LoraMemory
 from pando_worker.runner.adapters.base import BaseModel
 from pando_worker.runner.adapters.host_cache import HostCache, Shares
 from pando_worker.runner.adapters.pace import Pace

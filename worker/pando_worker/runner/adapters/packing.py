@@ -15,7 +15,7 @@ from pando_worker.adapters.adapter import Adapter, Pair
 from pando_worker.adapters.errors import AdapterError
 from pando_worker.adapters.layout import Layout, Placing, Section, pieces
 from pando_worker.adapters.tensor_file import Matrix, Rest
-from pando_worker.models.lora import PackedAdapter, PackedSection
+from pando_worker.models.lora.linear import PackedAdapter, PackedSection
 
 FEW = 16_384
 """Numbers; half of those that torch would give to several threads."""

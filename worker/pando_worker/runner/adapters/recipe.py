@@ -19,7 +19,7 @@ from pando_worker.adapters.errors import AdapterError
 from pando_worker.adapters.files import open_regular
 from pando_worker.adapters.layout import Layout
 from pando_worker.adapters.tensor_file import WEIGHTS, Matrix
-from pando_worker.models.lora import PackedAdapter, PackedSection
+from pando_worker.models.lora.linear import PackedAdapter, PackedSection
 from pando_worker.runner.adapters.host_cache import Shares
 from pando_worker.runner.adapters.packing import FEW, PAGE_TYPES, convert, copies
 

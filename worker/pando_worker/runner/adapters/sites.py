@@ -10,10 +10,10 @@ from pando_worker.models.build import Fill
 from pando_worker.models.layers.causal_lm import CausalLM
 from pando_worker.models.layers.experts import ExpertSites, MixtureOfExperts
 from pando_worker.models.layers.linear import ColumnParallelLinear, RowParallelLinear
+from pando_worker.models.layers.lora_vocabulary import TableSite
 from pando_worker.models.layers.vocabulary import VocabularyTable
 from pando_worker.models.loading.fills import fills_of
-from pando_worker.models.lora import LoraMemory, LoraSite
-from pando_worker.models.lora_vocabulary import TableSite
+from pando_worker.models.lora.linear import LoraMemory, LoraSite
 
 Linear = ColumnParallelLinear | RowParallelLinear
 

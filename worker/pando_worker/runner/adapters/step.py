@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pando_worker.batch import ForwardBatch, Int32
-from pando_worker.models.lora import LoraMemory, LoraTokens, runs_of, sorted_by_slot
+from pando_worker.models.lora.linear import LoraMemory, LoraTokens, runs_of, sorted_by_slot
 from pando_worker.tensors.transfer import to_device
 
 

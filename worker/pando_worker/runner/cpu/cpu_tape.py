@@ -26,7 +26,7 @@ from pando_worker.attention.backend import AttentionBackend, page_numbers
 from pando_worker.batch import ForwardBatch
 from pando_worker.cpu.attention import CpuAttention, PlannedSources
 from pando_worker.cpu.kernels import Call
-from pando_worker.models.lora import LoraMemory, LoraTokens
+from pando_worker.models.lora.linear import LoraMemory, LoraTokens
 from pando_worker.runner.sampling.future_tokens import FutureTokens
 
 log = logging.getLogger("pando.worker.cpu")

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from pando_worker.batch import Int64
-from pando_worker.models.lora import LoraMemory, LoraTokens
+from pando_worker.models.lora.linear import LoraMemory, LoraTokens
 from pando_worker.tensors.transfer import pinned
 
 

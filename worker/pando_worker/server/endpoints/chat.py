@@ -8,7 +8,7 @@ from pando_worker.server.answers.answer import Answer
 from pando_worker.server.answers.chat_form import ChatForm
 from pando_worker.server.front.json_bodies import JsonRoute
 from pando_worker.server.jobs.chats import make_chat_job
-from pando_worker.server.protocol.chat import ChatRequest
+from pando_worker.server.protocol.chats.chat import ChatRequest
 from pando_worker.server.protocol.resume import tells_tokens
 from pando_worker.server.service import Service
 

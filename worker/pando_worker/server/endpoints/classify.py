@@ -21,7 +21,7 @@ from pando_worker.server.errors import bad_request
 from pando_worker.server.front.json_bodies import JsonRoute
 from pando_worker.server.jobs.pooled import empty_text, input_prompts, run_pooled
 from pando_worker.server.pooling import Embeddings
-from pando_worker.server.protocol.classify import ClassifyRequest
+from pando_worker.server.protocol.pooled.classify import ClassifyRequest
 from pando_worker.server.service import Service
 
 

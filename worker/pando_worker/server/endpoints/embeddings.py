@@ -22,7 +22,7 @@ from pando_worker.server.front.json_bodies import JsonRoute
 from pando_worker.server.images import ChatPrompt
 from pando_worker.server.jobs.pooled import empty_text, input_prompts, run_pooled
 from pando_worker.server.pooling import Embeddings, NoEmbeddings
-from pando_worker.server.protocol.embeddings import EmbeddingRequest
+from pando_worker.server.protocol.pooled.embeddings import EmbeddingRequest
 from pando_worker.server.service import Service
 
 if TYPE_CHECKING:

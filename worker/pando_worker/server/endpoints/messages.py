@@ -10,8 +10,8 @@ from pando_worker.server.errors import ANTHROPIC_PATH
 from pando_worker.server.front.json_bodies import JsonRoute
 from pando_worker.server.jobs.chats import make_chat_job
 from pando_worker.server.jobs.prompts import room_for
-from pando_worker.server.protocol.anthropic import CountTokensRequest, MessagesRequest
-from pando_worker.server.protocol.chat import ChatRequest
+from pando_worker.server.protocol.chats.anthropic import CountTokensRequest, MessagesRequest
+from pando_worker.server.protocol.chats.chat import ChatRequest
 from pando_worker.server.protocol.resume import tells_tokens
 from pando_worker.server.service import Service
 

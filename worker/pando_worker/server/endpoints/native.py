@@ -21,7 +21,7 @@ from pando_worker.server.jobs.grammars import grammar_for
 from pando_worker.server.jobs.jobs import JobSpec, make_job
 from pando_worker.server.jobs.prompts import room_for
 from pando_worker.server.languages import AskedLanguages
-from pando_worker.server.protocol.chat import ImagePart, ImageUrl
+from pando_worker.server.protocol.chats.chat import ImagePart, ImageUrl
 from pando_worker.server.protocol.completions import prompts_of
 from pando_worker.server.protocol.native import NativeRequest
 from pando_worker.server.service import Service

@@ -31,7 +31,7 @@ from pando_worker.server.front.json_bodies import JsonRoute
 from pando_worker.server.jobs.pooled import empty_text, run_pooled
 from pando_worker.server.jobs.prompts import fitting, room_for
 from pando_worker.server.pooling import Embeddings, NoEmbeddings
-from pando_worker.server.protocol.pairs import RerankRequest, ScoreRequest
+from pando_worker.server.protocol.pooled.pairs import RerankRequest, ScoreRequest
 from pando_worker.server.service import Service
 
 if TYPE_CHECKING:

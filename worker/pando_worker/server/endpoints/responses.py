@@ -22,10 +22,10 @@ from pando_worker.server.errors import TOO_LONG, ApiError, bad_request
 from pando_worker.server.front.json_bodies import JsonRoute
 from pando_worker.server.jobs.chats import ChatJob, make_chat_job
 from pando_worker.server.kept_responses import KeptResponse
-from pando_worker.server.protocol.response_items import Item, with_parts
-from pando_worker.server.protocol.responses import ResponsesRequest
+from pando_worker.server.protocol.chats.response_items import Item, with_parts
+from pando_worker.server.protocol.chats.responses import ResponsesRequest
+from pando_worker.server.protocol.headers.tenant import tenant_of
 from pando_worker.server.protocol.resume import tells_tokens
-from pando_worker.server.protocol.tenant import tenant_of
 from pando_worker.server.service import Service
 
 MAX_LISTED = 100

@@ -17,7 +17,7 @@ from pando_worker.server.images import ChatPrompt
 from pando_worker.server.jobs.grammars import grammar_for
 from pando_worker.server.jobs.jobs import JobSpec, make_job
 from pando_worker.server.jobs.prompts import room_for
-from pando_worker.server.protocol.chat import ChatRequest
+from pando_worker.server.protocol.chats.chat import ChatRequest
 from pando_worker.server.service import AskedModel, ServedModel, Service
 
 

@@ -11,8 +11,8 @@ from pando_worker.server.generation import Job
 from pando_worker.server.jobs.prompts import fitting, priority_of, room_for
 from pando_worker.server.jobs.sampling import sampling_params, seeds, stop_token_ids
 from pando_worker.server.languages import UNASKED, AskedLanguages
-from pando_worker.server.protocol.cache_salt import namespace_of
-from pando_worker.server.protocol.deadline import remaining_s
+from pando_worker.server.protocol.headers.cache_salt import namespace_of
+from pando_worker.server.protocol.headers.deadline import remaining_s
 from pando_worker.server.protocol.resume import FIELD, check_resumed
 from pando_worker.server.protocol.sampling import SamplingFields
 from pando_worker.server.service import Service

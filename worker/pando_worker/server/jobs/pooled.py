@@ -15,10 +15,10 @@ from pando_worker.server.errors import deadline_passed
 from pando_worker.server.images import ChatPrompt
 from pando_worker.server.jobs.prompts import fitting, priority_of, room_for
 from pando_worker.server.pooling import Embeddings
-from pando_worker.server.protocol.cache_salt import namespace_of
 from pando_worker.server.protocol.completions import prompts_of
-from pando_worker.server.protocol.deadline import remaining_s
-from pando_worker.server.protocol.pooled import InputsRequest, PooledFields
+from pando_worker.server.protocol.headers.cache_salt import namespace_of
+from pando_worker.server.protocol.headers.deadline import remaining_s
+from pando_worker.server.protocol.pooled.fields import InputsRequest, PooledFields
 from pando_worker.server.service import AskedModel, Service
 from pando_worker.server.text.long_texts import Room
 

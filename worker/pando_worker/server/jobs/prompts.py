@@ -4,7 +4,7 @@ from starlette.requests import Request
 
 from pando_worker.policies.schedule import SCHEDULE_POLICIES
 from pando_worker.server.errors import bad_request, too_long
-from pando_worker.server.protocol.priority import header_priority
+from pando_worker.server.protocol.headers.priority import header_priority
 from pando_worker.server.service import Service
 from pando_worker.server.text.long_texts import Room
 

@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from pando_worker.server.errors import bad_request
 from pando_worker.server.protocol.base import RequestBody, TokenId
-from pando_worker.server.protocol.chat import ChatMessage
+from pando_worker.server.protocol.chats.chat import ChatMessage
 from pando_worker.server.protocol.pieces import Many
 
 

@@ -15,8 +15,8 @@ from pando_worker.audio.pauses import SoundPiece
 from pando_worker.audio.tokens import TRANSLATE
 from pando_worker.server.errors import bad_request, unavailable
 from pando_worker.server.hearing import Hearing
-from pando_worker.server.protocol.cache_salt import namespace_of
-from pando_worker.server.protocol.deadline import remaining_s
+from pando_worker.server.protocol.headers.cache_salt import namespace_of
+from pando_worker.server.protocol.headers.deadline import remaining_s
 from pando_worker.server.protocol.speech import FILE, Granularity, SpeechRequest, read_request
 from pando_worker.server.service import Service
 from pando_worker.server.speech.answers import (

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from pando_worker.server.errors import bad_request
-from pando_worker.server.protocol.turns import AssistantTurn, Message, object_at, string_in
+from pando_worker.server.protocol.chats.turns import AssistantTurn, Message, object_at, string_in
 
 Item = dict[str, Any]
 

@@ -8,7 +8,7 @@ and those with the same are multiplied together, as tokens of a linear layer wit
 import torch
 from torch import Tensor
 
-from pando_worker.models.lora import LoraTokens
+from pando_worker.models.lora.linear import LoraTokens
 
 
 def tokens_by_expert(

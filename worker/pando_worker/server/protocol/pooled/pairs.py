@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pando_worker.server.errors import bad_request
 from pando_worker.server.protocol.base import Neutral
 from pando_worker.server.protocol.pieces import Many
-from pando_worker.server.protocol.pooled import PooledFields
+from pando_worker.server.protocol.pooled.fields import PooledFields
 
 MAX_PAIRS = 2048  # of a request, like the inputs of one for embeddings
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from pando_worker.models.lora import LoraMemory, LoraSite, LoraTokens
+from pando_worker.models.lora.linear import LoraMemory, LoraSite, LoraTokens
 from pando_worker.models.ops import Ops
 
 

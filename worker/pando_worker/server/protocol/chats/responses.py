@@ -14,9 +14,9 @@ from pando_worker.server.protocol.base import (
     Seed,
     TokenId,
 )
-from pando_worker.server.protocol.chat import ChatRequest, chat_of
+from pando_worker.server.protocol.chats.chat import ChatRequest, chat_of
+from pando_worker.server.protocol.chats.response_items import Item, chat_messages
 from pando_worker.server.protocol.pieces import Many
-from pando_worker.server.protocol.response_items import Item, chat_messages
 from pando_worker.server.protocol.resume import CallId, ResponseId
 from pando_worker.server.protocol.sampling import Probability
 

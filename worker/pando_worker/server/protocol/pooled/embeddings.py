@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from pando_worker.server.protocol.base import Neutral
-from pando_worker.server.protocol.pooled import InputsRequest
+from pando_worker.server.protocol.pooled.fields import InputsRequest
 
 
 class EmbeddingRequest(InputsRequest):

@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from pando_worker.server.errors import bad_request
 from pando_worker.server.protocol.base import CacheSalt, Priority, RequestBody
-from pando_worker.server.protocol.chat import ChatMessage, check_continued
+from pando_worker.server.protocol.chats.chat import ChatMessage, check_continued
 from pando_worker.server.protocol.completions import Prompts
 from pando_worker.server.protocol.openai import TruncatePromptTokens, check_truncation
 from pando_worker.server.protocol.pieces import Many

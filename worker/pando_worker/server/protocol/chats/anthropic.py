@@ -18,11 +18,11 @@ from pando_worker.server.protocol.base import (
     Seed,
     TokenId,
 )
-from pando_worker.server.protocol.chat import ChatRequest, chat_of
+from pando_worker.server.protocol.chats.chat import ChatRequest, chat_of
+from pando_worker.server.protocol.chats.turns import AssistantTurn, Message, object_at, string_in
 from pando_worker.server.protocol.pieces import Many
 from pando_worker.server.protocol.resume import CallId
 from pando_worker.server.protocol.sampling import MAX_STOP_CHARS, MAX_STOPS, Probability
-from pando_worker.server.protocol.turns import AssistantTurn, Message, object_at, string_in
 
 _UNSUPPORTED: dict[str, Neutral] = {
     "mcp_servers": ([],),

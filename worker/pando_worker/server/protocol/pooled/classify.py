@@ -1,6 +1,6 @@
 """POST /classify, in vLLM's form."""
 
-from pando_worker.server.protocol.pooled import InputsRequest
+from pando_worker.server.protocol.pooled.fields import InputsRequest
 
 
 class ClassifyRequest(InputsRequest):

@@ -1,0 +1,7 @@
+"""Requests whose texts become vectors.
+
+fields.py          what they have in common
+embeddings.py      /v1/embeddings
+pairs.py           /rerank and /score
+classify.py        /classify
+"""
