@@ -15,7 +15,7 @@ Read in this order:
     expert_tensors.py  the forms of experts in checkpoints
     linear.py          linear layers, split over the ranks
     vocabulary.py      embedding and output head
-    lora_vocabulary.py what adapters make of them
+    lora_vocabulary.py  what adapters make of them
     weight.py          the weights of both, floating-point or integers
     norm.py            normalisation by root mean square
     layer_norm.py      and by mean and variance

@@ -1,5 +1,6 @@
 """What adapters (LoRA) add to a model's layers.
 
-linear.py          to linear layers; adapters in device memory
-experts.py         which rows of a step's experts have which adapter
+Read in this order:
+    linear.py          to linear layers; adapters in device memory
+    experts.py         which rows of a step's experts have which adapter
 """

@@ -1,7 +1,8 @@
 """Requests whose texts become vectors.
 
-fields.py          what they have in common
-embeddings.py      /v1/embeddings
-pairs.py           /rerank and /score
-classify.py        /classify
+Read in this order:
+    fields.py          what they have in common
+    embeddings.py      /v1/embeddings
+    pairs.py           /rerank and /score
+    classify.py        /classify
 """
