@@ -20,6 +20,7 @@ from pando_fleet.records.expected import ExpectedPools
 from pando_fleet.records.homes import Homes
 from pando_fleet.records.queues import Queues
 from pando_fleet.records.rate_limits import RateLimits
+from pando_fleet.records.recording import RecordingSwitches
 from pando_fleet.redis.client import connect
 from pando_fleet.redis.wire import Wire
 from pando_fleet.registry.registry import Registry
@@ -74,7 +75,9 @@ from pando_router.placing.shadow import Shadow
 from pando_router.policies.loads import Loads
 from pando_router.process.background import Background
 from pando_router.process.lifecycle import Lifecycle
-from pando_router.recording.recorder import Part, Recorder
+from pando_router.recording.recorder import Part
+from pando_router.recording.recording import Recording
+from pando_router.recording.routes import recording_routes
 from pando_router.telemetry.metrics import Metrics
 from pando_router.tenants.forwarding import Forwarding
 from pando_router.tenants.guard import Guard
@@ -185,9 +188,19 @@ async def running_router(
     warming = Warming(settings.hot_prefix_bytes, redis, view, placers, prefiller, metrics)
     instance = f"{socket.gethostname()}:{os.getpid()}"
     tracing = Tracing.to(settings.otlp_endpoint, settings.trace_sample, "pando-router", instance)
-    recorder = None
+    recording = None
     if settings.record is not None:
-        recorder = Recorder(live, settings.record, part or Part.of(settings), metrics)
+        recording = Recording(
+            live,
+            settings.record,
+            part or Part.of(settings),
+            name,
+            RecordingSwitches(redis),
+            view,
+            policies.name,
+            admission.lengths,
+            metrics,
+        )
     replica_row = ReplicaRow(flights)
     sampler = Sampler(metrics, view, lifecycle, admission.lengths)
     requests = RecentRequests()
@@ -231,8 +244,8 @@ async def running_router(
     ]
     if tracing is not None:
         listeners.append(Traced())
-    if recorder is not None:
-        listeners.append(recorder)
+    if recording is not None:
+        listeners.append(recording.recorder)
     if settings.api_keys is not None:
         listeners.append(Charging(metrics.tenants, settlements))
     driver = Driver(
@@ -259,7 +272,7 @@ async def running_router(
             lifecycle,
             metrics,
             admission.lengths,
-            (dashboard, chat_routes(live), adapters),
+            (dashboard, chat_routes(live), adapters, recording_routes(recording)),
             decisions,
             ended=lambda: background.ended,
             redis_advice=lambda: memory.advice.values(),
@@ -284,8 +297,9 @@ async def running_router(
     background.start("the dashboard's sampling", sampler.run())
     background.start("the renewal of leases", placers.keep_leases())
     background.start("the queue reports", QueueReports(Queues(redis), admission, name).run())
-    if recorder is not None:
-        background.start("the recording", recorder.run())
+    if recording is not None:
+        await recording.begin()
+        background.start("the recording", recording.run())
     try:
         yield Router(
             proxy,
@@ -305,8 +319,8 @@ async def running_router(
         await placers.settle(SETTLE_S)
         await settlements.settle(SETTLE_S)
         await upstream.close()
-        if recorder is not None:
-            await recorder.close()
+        if recording is not None:
+            await recording.close()
         if tracing is not None:
             await tracing.close()
         await wire.aclose()

@@ -35,6 +35,11 @@ ROUTER_FIXED = (
     "api_keys",
     "admin_key",
     "upstream_api_key",
+    "record",
+    "record_on",
+    "record_days",
+    "record_files",
+    "record_file_bytes",
     "record_secret",
 )
 OPERATOR_FIXED = (

@@ -15,6 +15,7 @@ POOLS_COPIES = (POOLS, "pando:pools:1", "pando:pools:2")
 far apart, so pools can be found while a master is down."""
 EXPECTED = "pando:expected"
 DECISIONS = "pando:decisions"
+RECORDING = "pando:recording"
 
 
 @dataclass(frozen=True, slots=True)

@@ -299,6 +299,18 @@ class RouterSettings(BaseSettings):
         ),
         RESTART,
     ] = None
+    record_on: Annotated[
+        bool,
+        Field(
+            description="whether requests are recorded to that file, unless PATCH /recording has"
+            " switched this for all routers"
+        ),
+    ] = True
+    record_days: Annotated[
+        float,
+        Field(gt=0, le=3660, description="days after which a recording is deleted"),
+        RESTART,
+    ] = 7.0
     record_file_bytes: Annotated[
         int,
         Field(ge=64 * 1024, description="size at which a recording begins its next file"),
@@ -314,7 +326,7 @@ class RouterSettings(BaseSettings):
         Field(
             min_length=16,
             description="secret that hides keys, the same for routers whose recordings will be"
-            " replayed together; none: a random one",
+            " replayed together; none: a random one, which the routers of one Redis share",
         ),
         RESTART,
     ] = None

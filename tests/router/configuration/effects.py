@@ -14,6 +14,7 @@ from tests.router.configuration.looks import (
     health,
     idle_connection_ends_fast,
     is_logged,
+    is_recorded,
     is_shadowed,
     leases_are_short,
     many_values,
@@ -31,7 +32,7 @@ from tests.router.configuration.looks import (
     told,
     tries,
 )
-from tests.router.configuration.running_world import ENGINE
+from tests.router.configuration.running_world import ENGINE, FOLDER
 from tests.router.world import never, status
 
 SLOW_S, FAST_S = 3.0, 0.1
@@ -151,6 +152,9 @@ EFFECTS = {
     "max_migrations": Effect(1, 2, tries("breaking", stream=True, temperature=0), (2, 3)),
     "migrate_stream_bytes": Effect(
         10, 10_000, tries("breaking", stream=True, temperature=0), (1, 3)
+    ),
+    "record_on": Effect(
+        False, True, is_recorded, (False, True), {"record": f"{FOLDER}/requests.jsonl"}
     ),
     "access_log_sample": Effect(0.0, 1.0, is_logged, (False, True)),
     "access_log_slow_seconds": Effect(

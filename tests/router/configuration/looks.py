@@ -146,6 +146,11 @@ async def is_logged(world: World) -> bool:
     return any(record.message == "request" for record in world.caplog.records)
 
 
+async def is_recorded(world: World) -> bool:
+    """Whether the router says so; what it then writes is shown by tests/router/recording."""
+    return bool((await world.router.get("/recording")).json["on"])
+
+
 async def placement_is_given_up_fast(world: World) -> bool:
     async def is_up() -> bool:
         return bool((await world.router.get("/fleet")).json["redis"] == "up")

@@ -18,6 +18,7 @@ from tests.router.upstreams.foreign_engines import Vllm
 from tests.router.world import Answer, Replica, RouterClient, completion, never, status, until
 
 ENGINE = "the URL of World.engine"
+FOLDER = "a folder of the test's"
 
 
 @dataclass
@@ -31,6 +32,7 @@ class World:
     caplog: pytest.LogCaptureFixture
     release: asyncio.Event
     connections: list[Raw]
+    folder: Path
     held: list["asyncio.Task[Answer]"] = field(default_factory=list)
 
     @property
@@ -94,7 +96,7 @@ async def running(
             replica.answer = answer
         file = tmp_path / "router.yaml"
         world = await stack.enter_async_context(
-            reloading(redis_url, file, **filled(settings, engine))
+            reloading(redis_url, file, **filled(settings, engine, tmp_path))
         )
         await world.router.ready(*(replica.name for replica in started))
         redis = connect(redis_url)
@@ -105,7 +107,7 @@ async def running(
             connection.send(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
             assert (await connection.answer()).status == 200
             connections.append(connection)
-        found = World(world, started, engine, redis, caplog, release, connections)
+        found = World(world, started, engine, redis, caplog, release, connections, tmp_path)
         try:
             yield found
         finally:
@@ -113,5 +115,12 @@ async def running(
             await asyncio.gather(*found.held)
 
 
-def filled(settings: dict[str, Any], engine: Vllm) -> dict[str, Any]:
-    return {name: [engine.url] if v == [ENGINE] else v for name, v in settings.items()}
+def filled(settings: dict[str, Any], engine: Vllm, folder: Path) -> dict[str, Any]:
+    """The settings with what only the running world knows: `ENGINE` and `FOLDER`."""
+
+    def value(given: Any) -> Any:
+        if isinstance(given, str):
+            return given.replace(FOLDER, str(folder))
+        return [engine.url] if given == [ENGINE] else given
+
+    return {name: value(given) for name, given in settings.items()}

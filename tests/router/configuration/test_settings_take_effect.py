@@ -46,7 +46,8 @@ async def test_a_reloaded_setting_takes_effect_on_what_exists_already(
     given = effect.given | {name: effect.before}
     async with running(valkey_url, tmp_path, caplog, **given) as world:
         await shows(world, effect.look, effect.sees[0])
-        await world.reloading.write(**filled(given | {name: effect.after}, world.engine))
+        new = filled(given | {name: effect.after}, world.engine, world.folder)
+        await world.reloading.write(**new)
         await shows(world, effect.look, effect.sees[1])
 
 

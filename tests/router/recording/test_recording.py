@@ -4,20 +4,26 @@ import asyncio
 import shutil
 import stat
 from collections import Counter
+from contextlib import AsyncExitStack
 from pathlib import Path
+from time import time
 
 import msgspec
 import pytest
 from pydantic import ValidationError
 
 from pando_fleet.placement.prefix import KEY_BYTES, chunk_keys, seed
+from pando_fleet.redis.client import connect
+from pando_fleet.redis.keys import RECORDING
+from pando_fleet.registry.replica import ReplicaState
 from pando_router.configuration.settings import RouterSettings
 from pando_router.recording import recorder
-from pando_router.recording.form import HIDDEN_BYTES, Header, Outcome, Record
+from pando_router.recording.form import HIDDEN_BYTES, FleetState, Header, Outcome, Record
 from tests.router.process.router_process import router_process
 from tests.router.world import (
     Handler,
     Replica,
+    RouterClient,
     Stream,
     cached,
     chat,
@@ -31,14 +37,24 @@ from tests.router.world import (
 
 TEXT = "The aspen grove is one organism. " * 40
 SECRET = "sixteen characters or more"
+STATE = b'{"fleet_at"'
 
 
 def read(path: Path) -> tuple[Header, list[Record]]:
+    """The file's header and its requests; `states` has its other lines."""
     first, *rest = path.read_bytes().splitlines()
     return (
         msgspec.json.decode(first, type=Header),
-        [msgspec.json.decode(line, type=Record) for line in rest],
+        [msgspec.json.decode(line, type=Record) for line in rest if not line.startswith(STATE)],
     )
+
+
+def states(path: Path) -> list[FleetState]:
+    return [
+        msgspec.json.decode(line, type=FleetState)
+        for line in path.read_bytes().splitlines()
+        if line.startswith(STATE)
+    ]
 
 
 def hidden(record: Record) -> list[bytes]:
@@ -49,7 +65,7 @@ def hidden(record: Record) -> list[bytes]:
 async def test_a_request_is_recorded_with_its_lengths_times_and_outcome(
     redis_url: str, tmp_path: Path
 ) -> None:
-    file = tmp_path / "requests.jsonl"
+    file, began = tmp_path / "requests.jsonl", time()
     stream = Stream()
     async with Replica(redis_url, "r") as replica, serving(redis_url, record=file) as router:
         replica.answer = stream
@@ -71,7 +87,8 @@ async def test_a_request_is_recorded_with_its_lengths_times_and_outcome(
     assert len(hidden(record)) == record.prompt_bytes // 256
     assert record.first_s is not None
     assert 0 < record.first_s <= record.total_s
-    assert header.started <= record.at <= record.oldest
+    assert began <= record.at <= record.oldest
+    assert began <= header.started <= time()  # when its first line was written
     assert record.session not in ("", "s")
 
 
@@ -214,10 +231,52 @@ async def test_a_disk_that_takes_nothing_costs_records_and_no_requests(
     assert len(read(file)[1]) == 1
 
 
+async def test_the_fleet_is_in_the_recording_with_what_its_replicas_measured(
+    redis_url: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "requests.jsonl"
+    async with (
+        Replica(
+            redis_url, "a", capacity_tokens=5000, prompt_tokens_total=100, decoded_tokens_total=7
+        ) as replica,
+        Replica(redis_url, "late") as late,
+        serving(redis_url, record=file, policy="round_robin") as router,
+    ):
+        await late.say(state=ReplicaState.STARTING)
+        await router.ready("a")
+        await router.ready("late", state="starting")
+        await until(lambda: file.exists() and states(file), "the first line about the fleet")
+        await replica.say(
+            prompt_tokens_total=350, decoded_tokens_total=57, decode_seconds_total=0.5
+        )
+        await asyncio.sleep(recorder.EVERY_S)  # so that `late` starts for a while
+        await late.say(state=ReplicaState.READY)
+        await router.ready("a", "late")
+
+        async def is_counted() -> bool:
+            (row,) = [
+                row
+                for row in (await router.get("/fleet")).json["pools"]["default"]
+                if row["replica"] == "a"
+            ]
+            return bool(row["decode_tokens_per_s"] == 25.0)
+
+        await replica.say(decode_tokens_per_s=25.0)
+        await until(is_counted, "the last heartbeat of a")
+    *_, last = states(file)
+    pool = last.pools["default"]
+    assert (pool.policy, pool.model, pool.replicas, pool.ready) == ("round_robin", "m", 2, 2)
+    (measured,) = [one for one in pool.measured if one.replica == "a"]
+    assert (measured.capacity_tokens, measured.decode_tokens_per_s) == (5000, 25.0)
+    assert (measured.prompt_tokens, measured.decoded_tokens, measured.decode_s) == (250, 50, 0.5)
+    assert last.since_s > 0
+
+
 async def test_what_has_no_room_to_wait_is_dropped_and_counted(
     redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recorder, "MAX_WAITING", 3 * recorder.RECORD_BYTES)
+    # Room for the line about the fleet with its replica, which is the first, and for 3 requests.
+    monkeypatch.setattr(recorder, "MAX_WAITING", 5 * recorder.RECORD_BYTES)
     monkeypatch.setattr(recorder, "EVERY_S", 3600.0)  # nothing is written until the end
     file = tmp_path / "requests.jsonl"
     async with Replica(redis_url, "r"), serving(redis_url, record=file) as router:
@@ -225,6 +284,92 @@ async def test_what_has_no_room_to_wait_is_dropped_and_counted(
             await router.post("/v1/completions", completion("short"))
         assert await router.metric("pando_router_unrecorded_requests_total") == 2
     assert len(read(file)[1]) == 3
+
+
+async def test_recording_is_switched_at_all_routers_and_stays_so_for_those_that_start_later(
+    redis_url: str, tmp_path: Path
+) -> None:
+    paths = [tmp_path / name / "requests.jsonl" for name in ("one", "other", "later")]
+    for path in paths:
+        path.parent.mkdir()
+
+    async def asked(router: RouterClient) -> None:
+        assert (await router.post("/v1/completions", completion(TEXT))).status == 200
+
+    async with Replica(redis_url, "r"), AsyncExitStack() as stack:
+        one, other = [
+            await stack.enter_async_context(serving(redis_url, record=path, record_on=False))
+            for path in paths[:2]
+        ]
+
+        async def is_on(router: RouterClient, on: bool = True) -> bool:
+            return (await router.get("/recording")).json["on"] is on
+
+        assert await is_on(one, False)
+        await asked(one)
+        answer = await one.request("PATCH", "/recording", data=b'{"on": true}')
+        assert (answer.status, answer.json["on"], answer.json["changed"]) == (200, True, True)
+        await until(lambda: is_on(other), "the other router recording, too")
+        await asked(one)
+        await asked(other)
+        later = await stack.enter_async_context(
+            serving(redis_url, record=paths[2], record_on=False)
+        )
+        assert await is_on(later)
+        await asked(later)
+        await connect(redis_url).delete(RECORDING)  # Redis has lost its data
+        await until(lambda: connect(redis_url).exists(RECORDING), "a router writing it again")
+        assert await is_on(one)
+        await other.request("PATCH", "/recording", data=b'{"on": null}')
+        await until(lambda: is_on(one, False), "the settings deciding again")
+        await asked(one)
+    found = [read(path) for path in paths]
+    assert [len(records) for _, records in found] == [1, 1, 1]
+    assert len({header.secret for header, _ in found}) == 1
+    assert len({records[0].keys for _, records in found}) == 1
+    assert len({header.router for header, _ in found}) == 3
+
+
+async def test_what_cannot_be_switched_says_why(redis_url: str, tmp_path: Path) -> None:
+    async with Replica(redis_url, "r"), serving(redis_url) as router:
+        assert (await router.get("/recording")).json == {"on": False, "changed": None, "files": []}
+        answer = await router.request("PATCH", "/recording", data=b'{"on": true}')
+        assert answer.status == 409
+        assert "no file to record to: set `record`" in answer.json["error"]["message"]
+        for body in (b"", b"on", b'{"on": 1}', b'{"of": true}', b'{"on": "\xff"}'):
+            answer = await router.request("PATCH", "/recording", data=body)
+            assert answer.status == 400, body
+            assert 'the body must be {"on": true}' in answer.json["error"]["message"]
+
+
+async def test_recordings_are_fetched_from_the_router_while_they_grow(
+    redis_url: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "requests.jsonl"
+    async with (
+        Replica(redis_url, "r"),
+        serving(redis_url, record=file, record_file_bytes=64 * 1024) as router,
+    ):
+        for number in range(9):  # of 10 kB each
+            assert (
+                await router.post("/v1/completions", completion(f"{number}" + TEXT * 180))
+            ).status == 200
+        await until(lambda: (tmp_path / "requests.jsonl.1").exists(), "a second file")
+
+        async def all_written() -> bool:
+            return await router.metric("pando_router_recorded_requests_total") == 9
+
+        await until(all_written, "all being written")
+        listed = (await router.get("/recording")).json["files"]
+        assert [one["size"] for one in listed] == [
+            (tmp_path / name).stat().st_size for name in ("requests.jsonl.1", "requests.jsonl")
+        ]
+        for one, name in zip(listed, ("requests.jsonl.1", "requests.jsonl"), strict=True):
+            got = await router.get(f"/recording/files/{one['file']}")
+            assert got.body == (tmp_path / name).read_bytes()
+            assert msgspec.json.decode(got.body.splitlines()[0], type=Header).file == one["file"]
+        for wrong in ("requests.jsonl", "..%2f..%2fetc%2fpasswd", "x"):
+            assert (await router.get(f"/recording/files/{wrong}")).status == 404
 
 
 @pytest.mark.e2e

@@ -12,13 +12,20 @@
 {{- if include "pando.keySecret" . -}}
 {{- $_ := set $settings "api_keys" "/etc/pando/keys" -}}
 {{- end -}}
+{{- with .Values.router.recording -}}
+{{- $_ := set $settings "record_on" .enabled -}}
+{{- $_ := set $settings "record_days" .days -}}
+{{- $files := 8 -}}
+{{- $_ := set $settings "record_files" $files -}}
+{{- $_ := set $settings "record_file_bytes" (divf (mulf .gib 1073741824) $files | int64) -}}
+{{- end -}}
 {{- $drain := dict "drain_seconds" (include "pando.drainSeconds" . | float64) -}}
 {{- toYaml (merge $settings (deepCopy (.Values.router.settings | default dict)) $drain) -}}
 {{- end -}}
 
 {{/* The settings that need a restart, as text that changes with them. */}}
 {{- define "pando.routerFixedSettings" -}}
-{{- $fixed := list "admin_key" "api_keys" "explain_last" "host" "hot_prefix_bytes" "metrics_need_key" "migrate_memory_bytes" "otlp_endpoint" "port" "processes" "record" "record_file_bytes" "record_files" "record_secret" "redis" "trace_sample" -}}
+{{- $fixed := list "admin_key" "api_keys" "explain_last" "host" "hot_prefix_bytes" "metrics_need_key" "migrate_memory_bytes" "otlp_endpoint" "port" "processes" "record" "record_days" "record_file_bytes" "record_files" "record_secret" "redis" "trace_sample" -}}
 {{- $settings := include "pando.routerSettings" . | fromYaml -}}
 {{- range $fixed -}}
 {{- if hasKey $settings . }}{{ . }}={{ index $settings . | toJson }} {{ end -}}
