@@ -10,6 +10,7 @@ Read in this order:
     policies/        the policies: round robin, least loaded, and others
     admission/       queues requests while every replica is full
     endpoints/       one module per API path: chat, completions, responses
+    parsing/         where bodies are parsed: in the event loop, beside it, in a process
     requests/        parses the bodies that endpoints have in common
     http/            HTTP/1.1 to replicas; the server for clients is fleet's
     migration/       continues a lost stream at another replica

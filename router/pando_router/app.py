@@ -67,6 +67,7 @@ from pando_router.listeners.dashboard import Dashboard
 from pando_router.listeners.metrics import RequestMetrics
 from pando_router.listeners.traced import Traced
 from pando_router.migration.migrator import Migrator
+from pando_router.parsing.body_reader import BodyReader
 from pando_router.placing.dispatch import Dispatcher
 from pando_router.placing.lost_lease_writes import LostLeaseWrites
 from pando_router.placing.placers import Placers
@@ -256,7 +257,8 @@ async def running_router(
         Sender(upstream, forwarding, salting, migrator),
         Relaying(migrator),
     )
-    reception = Reception(live, view, lifecycle, bodies, tenants, limiter, earlier, metrics)
+    reader = BodyReader()
+    reception = Reception(live, view, lifecycle, bodies, reader, tenants, limiter, earlier, metrics)
     proxy = Proxy(lifecycle, reception, driver, Audience(*listeners), migrator, tracing, metrics)
     stored = StoredResponses(
         live, view, lifecycle, tenants, homes, upstream, forwarding, metrics, bodies
@@ -274,6 +276,7 @@ async def running_router(
             admission.lengths,
             (dashboard, chat_routes(live), adapters, recording_routes(recording)),
             decisions,
+            reader,
             ended=lambda: background.ended,
             redis_advice=lambda: memory.advice.values(),
         ),
@@ -312,6 +315,7 @@ async def running_router(
         )
     finally:
         await background.close()
+        reader.close()
         admission.close()
         await upstreams.close()
         await checks.close()

@@ -7,6 +7,7 @@
     time_limit.py        a request's time limit, from its headers
     json_values.py       how many values a JSON text has, counted while it arrives
     off_loop.py          a thread for work that grows with a body
+    body_process/        a process for work on the largest bodies
     form.py              bodies of multipart/form-data
     listener.py          a socket on every address, of both families
     open_files.py        how many files, and so connections, a process may have open

@@ -1,5 +1,7 @@
 """Errors as clients see them: one exception, in OpenAI's JSON form."""
 
+from functools import partial
+
 import msgspec
 
 
@@ -36,6 +38,12 @@ class ApiError(Exception):
         self.param = param
         self.code = code
         self.headers = headers or {}
+
+    def __reduce__(self) -> tuple[partial["ApiError"], tuple[int, str]]:
+        named = partial(
+            ApiError, kind=self.kind, param=self.param, code=self.code, headers=self.headers
+        )
+        return named, (self.status, self.message)
 
     @property
     def body(self) -> bytes:

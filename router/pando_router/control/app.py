@@ -27,6 +27,7 @@ from pando_router.fleet_view.decisions import DecisionsView
 from pando_router.fleet_view.models import Card, Models
 from pando_router.fleet_view.snapshot import Member
 from pando_router.fleet_view.view import FleetView
+from pando_router.parsing.body_reader import BodyReader
 from pando_router.placing.dispatch import Dispatcher
 from pando_router.placing.pool_policies import PoolPolicies
 from pando_router.placing.route import resolve
@@ -48,6 +49,7 @@ def create_control(
     queue_lengths: Callable[[], dict[str, int]],
     pages: Iterable[APIRouter],
     decisions: DecisionsView,
+    reader: BodyReader,
     ended: Callable[[], str],
     redis_advice: Callable[[], Collection[str]],
 ) -> FastAPI:
@@ -125,7 +127,8 @@ def create_control(
     async def route_explain(request: Request, path: str = CHAT.paths[0]) -> Explanation:
         if (endpoint := ENDPOINTS.get(path)) is None:
             raise ApiError(400, f"path must be one of {', '.join(ENDPOINTS)}", param="path")
-        asked = endpoint.parse(await request.body(), endpoint.content_type(request.headers.raw))
+        body, content_type = await request.body(), endpoint.content_type(request.headers.raw)
+        asked = await reader.parsed(endpoint, body, content_type)
         if live.settings.drop_volatile_lines:
             asked, _ = asked.without_volatile_line()
         prompt = resolve(

@@ -5,7 +5,6 @@ from time import perf_counter
 
 from msgspec.structs import replace
 
-from pando_fleet.http.off_loop import off_loop
 from pando_fleet.http.server.bodies import Bodies
 from pando_fleet.http.time_limit import time_limit_s
 from pando_router.configuration.live import Live
@@ -16,6 +15,7 @@ from pando_router.fleet_view.models import Models
 from pando_router.fleet_view.view import FleetView
 from pando_router.kept_responses.earlier import Earlier
 from pando_router.migration.plan import plan
+from pando_router.parsing.body_reader import BodyReader
 from pando_router.placing.route import resolve
 from pando_router.placing.steering import Steerer
 from pando_router.process.lifecycle import Lifecycle
@@ -23,15 +23,6 @@ from pando_router.telemetry.metrics import Metrics
 from pando_router.tenants.charge import Charge
 from pando_router.tenants.limiter import Limiter
 from pando_router.tenants.tenants import Tenants
-
-INLINE_COST = 128 * 1024
-"""Of a body that is parsed in the event loop, in 3 ms at most."""
-
-_VALUE_COST = 64  # bytes of text that are parsed as fast as a prompt, which a comma may end
-
-
-def _cost(body: bytes) -> int:
-    return len(body) + _VALUE_COST * body.count(b",")
 
 
 class Reception:
@@ -44,6 +35,7 @@ class Reception:
         view: FleetView,
         lifecycle: Lifecycle,
         bodies: Bodies,
+        reader: BodyReader,
         tenants: Tenants,
         limiter: Limiter,
         earlier: Earlier,
@@ -54,6 +46,7 @@ class Reception:
         self._view = view
         self._lifecycle = lifecycle
         self._bodies = bodies
+        self._reader = reader
         self._tenants = tenants
         self._limiter = limiter
         self._earlier = earlier
@@ -84,12 +77,10 @@ class Reception:
         )
 
     async def read(self, exchange: Exchange, body: bytes) -> Order:
-        """Parses the body, a long one beside the event loop. Raises ApiError 400, 403, 404, 503."""
+        """Parses the body. Raises ApiError 400, 403, 404, 503."""
         incoming, endpoint, tenant = exchange.incoming, exchange.endpoint, exchange.tenant
         content_type = endpoint.content_type(incoming.headers)
-        request = await off_loop(
-            lambda: endpoint.parse(body, content_type), _cost(body), INLINE_COST
-        )
+        request = await self._reader.parsed(endpoint, body, content_type)
         settings = self._live.settings
         if settings.drop_volatile_lines:
             request, form = request.without_volatile_line()
@@ -99,12 +90,7 @@ class Reception:
         models = Models(self._view.fleet, settings.aliases, tenant)
         prompt = resolve(request, models, incoming.path, steering, tenant)
         if prompt.rename is not None:
-            name = prompt.rename
-            body = await off_loop(
-                lambda: endpoint.renamed(body, content_type, name),
-                _cost(body),
-                INLINE_COST,
-            )
+            body = await self._reader.renamed(endpoint, body, content_type, prompt.rename)
         return Order(prompt, body, plan(settings, endpoint.migration, request))
 
     async def at_home(self, exchange: Exchange, order: Order) -> Order:

@@ -8,10 +8,13 @@ from msgspec.structs import replace
 from pando_fleet.canonical.volatile import prefix_without_volatile_line
 from pando_fleet.images.in_prefix import TOKEN_BYTES, PrefixImage, counted, with_room
 from pando_fleet.images.rule import ImageRule
-from pando_fleet.placement.prefix import chunk_keys, seed
+from pando_fleet.placement.prefix import CHUNK_BYTES, MAX_CHUNKS, chunk_keys, seed
 
 KEPT_BYTES = 64 * 1024
 """Of the prefix, while a request is answered; few are longer."""
+
+KEYED_BYTES = CHUNK_BYTES * MAX_CHUNKS
+"""Of the prefix, which have keys."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,11 +65,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         prefix, images, form = found
         return replace(self, prefix=prefix, images=images), form
 
-    def with_cut_prefix(self) -> "Request":
+    def with_cut_prefix(self, most: int = KEPT_BYTES) -> "Request":
         """The request once its keys are made: of a long prefix with its beginning only, so that a
-        text does not take its size twice while it is answered."""
-        cut = max(0, len(self.prefix) - KEPT_BYTES)
-        return replace(self, prefix=self.prefix[:KEPT_BYTES], cut_bytes=self.cut_bytes + cut)
+        text does not take its size twice while it is answered. Before that, `most` must be at least
+        KEYED_BYTES."""
+        cut = max(0, len(self.prefix) - most)
+        return replace(self, prefix=self.prefix[:most], cut_bytes=self.cut_bytes + cut)
 
     def keys(self, model: str, adapter_key: str = "", salt: str = "") -> bytes:
         """The packed keys of the prompt's full chunks (`chunk_keys`); `salt` is the tenant's."""

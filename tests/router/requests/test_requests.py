@@ -138,6 +138,35 @@ def test_prompts_in_many_forms() -> None:
     assert not read("/v1/messages/count_tokens").computes
 
 
+TEXTS = st.text(max_size=3) | st.integers() | st.dictionaries(st.text(max_size=1), st.text())
+
+
+@given(st.lists(TEXTS, min_size=1, max_size=4), st.lists(TEXTS, min_size=1, max_size=4))
+def test_the_size_of_further_pairs_is_that_of_their_bytes(
+    firsts: list[Any], seconds: list[Any]
+) -> None:
+    asked = read("/v1/score", text_1=firsts, text_2=seconds)
+    texts = [
+        [value] if type(value[0]) is int else value for value in (firsts, seconds)
+    ]  # token ids are one text
+    if len(texts[0]) == 1:
+        texts[0] *= len(texts[1])
+    prefix, *others = [pair_bytes(one, other) for one, other in zip(*texts, strict=False)]
+    assert (asked.prefix, asked.extra_bytes) == (prefix, sum(map(len, others)))
+
+
+def test_a_long_query_is_not_copied_for_each_of_many_documents() -> None:
+    """100,000 copies of 1 MiB would be 100 GiB."""
+    asked = read("/v1/rerank", query="q" * (1 << 20), documents=["d"] * 100_000)
+    assert asked.extra_bytes == 99_999 * len(pair_bytes("q" * (1 << 20), "d"))
+
+
+@given(st.lists(st.text(max_size=3) | st.lists(st.integers(0, 9)), min_size=2, max_size=5))
+def test_the_size_of_further_prompts_is_that_of_their_bytes(prompts: list[Any]) -> None:
+    sizes = [len(completion_bytes(prompt)) for prompt in prompts]
+    assert read("/v1/completions", prompt=prompts).extra_bytes == sum(sizes[1:])
+
+
 def test_responses_say_what_a_replica_must_remember() -> None:
     assert read("/v1/responses").earlier is None
     assert read("/v1/responses", previous_response_id="resp_1").earlier == "resp_1"
