@@ -2,8 +2,10 @@
 
     serve.py       load on an OpenAI endpoint, and what its clients saw (docs/benchmarking.md)
     start.py       from `pando up` to its ready line
+    hostile_table.py  memory after hostile requests
+    large_bodies.py  how long event loops stand still while a large body is read
     fleet_cost.py  one worker alone, behind a router, and two of them
     serving/       clients, workloads, arrivals and statistics of these
 
-Starts the parts as processes.
+Starts the parts as processes, but for large_bodies.py.
 """

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -16,9 +16,6 @@ from tests.waiting import pauses, read_each
 WAIT_S = 0.5  # how much longer a normal request may take
 TRIES = 3  # a wait that a request causes comes each time, one of the machine does not
 GROWTH = 1.1  # of memory, at most
-# After the whole table. The worker that gets it misses the goal of 1.1: Python returns an arena of
-# 1 MiB only when nothing in it is used, and a few objects stay in many (SECURITY.md).
-TABLE_GROWTH = {"router": 1.1, "worker-0": 1.4, "worker-1": 1.1}
 TRIM_S = 20.0  # after which freed memory is the system's again
 PARTS = ("router", "worker-0", "worker-1")  # of a worker, the HTTP process
 
@@ -81,17 +78,14 @@ def _anonymous(pid: int) -> int:
     return int(lines[0].split()[1]) * 1024 if lines else 0  # none: it has just ended
 
 
-async def shrinks_to(
-    up: UpProcess, before: dict[str, int], most: Mapping[str, float] | None = None
-) -> dict[str, float]:
-    """Waits until each part's memory is at most GROWTH times what it was, or as `most` says.
-    Returns those parts of which it is not, after TRIM_S, with their growth."""
-    most = most or dict.fromkeys(PARTS, GROWTH)
+async def shrinks_to(up: UpProcess, before: dict[str, int]) -> dict[str, float]:
+    """Waits until each part's memory is at most GROWTH times what it was. Returns those parts of
+    which it is not, after TRIM_S, with their growth."""
     ends_at = time.monotonic() + TRIM_S
     for pause in pauses():
         now = memory(up)
         large = {part: now[part] / before[part] for part in PARTS}
-        large = {part: growth for part, growth in large.items() if growth > most[part]}
+        large = {part: growth for part, growth in large.items() if growth > GROWTH}
         if not large or time.monotonic() > ends_at:
             return large
         await asyncio.sleep(pause)

@@ -8,7 +8,6 @@ import aiohttp
 import pytest
 
 from tests.e2e.hostile.beside import (
-    TABLE_GROWTH,
     TRIES,
     WAIT_S,
     alone,
@@ -73,6 +72,6 @@ async def test_each_hostile_request_gets_its_status_and_nobody_waits(
                     wrong.append(f"{row.name} at the {where}: {got}, not {wanted}")
             if min(waits) > usual + WAIT_S:
                 wrong.append(f"{row.name} at the {where}: its neighbour waited {min(waits):.2f} s")
-    large = await shrinks_to(up, before, TABLE_GROWTH)
+    large = await shrinks_to(up, before)
     wrong += [f"{part} has grown to {by:.2f} times its memory" for part, by in large.items()]
     assert not wrong, "\n".join(wrong)

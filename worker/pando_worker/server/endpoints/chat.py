@@ -6,15 +6,16 @@ from fastapi import APIRouter, Request
 
 from pando_worker.server.answers.answer import Answer
 from pando_worker.server.answers.chat_form import ChatForm
-from pando_worker.server.front.json_bodies import JsonRoute
+from pando_worker.server.front.json_bodies import json_route
 from pando_worker.server.jobs.chats import make_chat_job
+from pando_worker.server.jobs.long_conversations import of_chat, refuse_long
 from pando_worker.server.protocol.chats.chat import ChatRequest
 from pando_worker.server.protocol.resume import tells_tokens
 from pando_worker.server.service import Service
 
 
 def routes(service: Service) -> APIRouter:
-    router = APIRouter(route_class=JsonRoute)
+    router = APIRouter(route_class=json_route(refuse_long(service, of_chat, "messages")))
 
     @router.post("/v1/chat/completions", response_model=None)
     async def chat_completions(body: ChatRequest, request: Request) -> Answer:

@@ -7,8 +7,9 @@ from pando_fleet.http.off_loop import off_loop
 from pando_worker.server.answers.answer import Answer
 from pando_worker.server.answers.message_form import MessageForm
 from pando_worker.server.errors import ANTHROPIC_PATH
-from pando_worker.server.front.json_bodies import JsonRoute
+from pando_worker.server.front.json_bodies import json_route
 from pando_worker.server.jobs.chats import make_chat_job
+from pando_worker.server.jobs.long_conversations import of_messages, refuse_long
 from pando_worker.server.jobs.prompts import room_for
 from pando_worker.server.protocol.chats.anthropic import CountTokensRequest, MessagesRequest
 from pando_worker.server.protocol.chats.chat import ChatRequest
@@ -17,7 +18,7 @@ from pando_worker.server.service import Service
 
 
 def routes(service: Service) -> APIRouter:
-    router = APIRouter(route_class=JsonRoute)
+    router = APIRouter(route_class=json_route(refuse_long(service, of_messages, "messages")))
 
     @router.post(ANTHROPIC_PATH, response_model=None)
     async def messages(body: MessagesRequest, request: Request) -> Answer:

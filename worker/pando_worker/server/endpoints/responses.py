@@ -19,8 +19,9 @@ from pando_worker.server.answers.response_objects import (
     TextWanted,
 )
 from pando_worker.server.errors import TOO_LONG, ApiError, bad_request
-from pando_worker.server.front.json_bodies import JsonRoute
+from pando_worker.server.front.json_bodies import json_route
 from pando_worker.server.jobs.chats import ChatJob, make_chat_job
+from pando_worker.server.jobs.long_conversations import of_response, refuse_long
 from pando_worker.server.kept_responses import KeptResponse
 from pando_worker.server.protocol.chats.response_items import Item, with_parts
 from pando_worker.server.protocol.chats.responses import ResponsesRequest
@@ -40,7 +41,7 @@ _WORDS = (  # of a chat's fields, and of this API's
 
 def routes(service: Service) -> APIRouter:
     """Those that make responses."""
-    router = APIRouter(route_class=JsonRoute)
+    router = APIRouter(route_class=json_route(refuse_long(service, of_response, "input")))
 
     @router.post("/v1/responses", response_model=None)
     async def responses(body: ResponsesRequest, request: Request) -> Answer:

@@ -26,6 +26,9 @@ Validate = Callable[[Any], tuple[Any, list[Any]]]
 class JsonRoute(APIRoute):
     """A route of FastAPI whose body is read by `read_json`, and validated beside it."""
 
+    def refuse(self, data: bytes) -> None:
+        """Called before a body is read. Raises ApiError if it need not be."""
+
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
         field = self.body_field
@@ -35,16 +38,35 @@ class JsonRoute(APIRoute):
 
         async def with_body(request: Request) -> Response:
             try:
-                return await handle(_JsonRequest(request.scope, request.receive, validate))
+                return await handle(
+                    _JsonRequest(request.scope, request.receive, self.refuse, validate)
+                )
             except _RefusedError as refused:
                 raise refused.error from None
 
         return with_body
 
 
+def json_route(refuse: Callable[[bytes], None]) -> type[JsonRoute]:
+    """A route that calls `refuse` before it reads a body."""
+
+    class _Route(JsonRoute):
+        def refuse(self, data: bytes) -> None:
+            refuse(data)
+
+    return _Route
+
+
 class _JsonRequest(Request):
-    def __init__(self, scope: Scope, receive: Receive, validate: Validate) -> None:
+    def __init__(
+        self,
+        scope: Scope,
+        receive: Receive,
+        refuse: Callable[[bytes], None],
+        validate: Validate,
+    ) -> None:
         super().__init__(scope, receive)
+        self._refuse = refuse
         self._validate = validate
 
     async def json(self) -> Any:
@@ -53,6 +75,10 @@ class _JsonRequest(Request):
         return await off_loop(lambda: self._read(data), len(data))
 
     def _read(self, data: bytes) -> Any:
+        try:
+            self._refuse(data)
+        except ApiError as error:
+            raise _RefusedError(error) from None
         value = read_json(data)
         try:
             model, errors = self._validate(value)

@@ -3,6 +3,7 @@
 Read in this order:
     jobs.py         checks the request against the model, and makes the job
     chats.py        makes the job of a conversation, in any API
+    long_conversations.py  refuses conversations before their bodies are read
     prompts.py      checks that every prompt must pass
     pooled.py       the texts of a request that are embedded or classified
     sampling.py     the request's sampling parameters for the scheduler

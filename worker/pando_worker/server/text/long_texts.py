@@ -53,13 +53,18 @@ def refuse_far_too_long(text: str, room: Room, encode: Encode) -> None:
             )
 
 
+def messages_for(room: Room) -> int:
+    """As many may have room: a message has a token at least."""
+    return 2 * room.tokens
+
+
 def refuse_far_too_many(messages: int, room: Room) -> None:
-    """A message has a token at least, so as many need not be rendered.
+    """So that they need not be rendered.
 
     Raises:
         ApiError: 400.
     """
-    if room.keep is None and messages > 2 * room.tokens:
+    if room.keep is None and messages > messages_for(room):
         raise too_long(
             f"{messages} messages are far too many: at most {room.tokens} tokens fit",
             room.param,
