@@ -13,8 +13,8 @@ from pando_fleet.placement.prefix import CHUNK_BYTES, MAX_CHUNKS, chunk_keys, se
 KEPT_BYTES = 64 * 1024
 """Of the prefix, while a request is answered; few are longer."""
 
-KEYED_BYTES = CHUNK_BYTES * MAX_CHUNKS
-"""Of the prefix, which have keys."""
+KEYED_BYTES = CHUNK_BYTES * MAX_CHUNKS + KEPT_BYTES
+"""Of the prefix, from which its keys are made, also if its volatile first line is left out."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
+from pando_fleet.canonical.volatile import FORMS
 from pando_fleet.http.body_process import answers
 from pando_fleet.images.rule import ImageRule
 from pando_router.endpoints import ENDPOINTS
@@ -101,6 +102,7 @@ def _image(letter: str) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": url}}
 
 
+VOLATILE_LINE = FORMS[0].begins + "y" * 1000 + "\n"
 PICTURES = [_image(letter) for letter in "abc"]
 
 BODIES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -108,6 +110,15 @@ BODIES: dict[str, tuple[str, dict[str, Any]]] = {
     "ids": ("/v1/completions", {"prompt": list(range(THREAD_COMMAS + 2)), "stream": True}),
     "lists of ids": ("/v1/completions", {"prompt": [[1, 2, 3]] * 10_000}),
     "a text": ("/v1/completions", {"prompt": "é" * KEYED_BYTES, "user": "u"}),
+    "a volatile first line": (
+        "/v1/chat/completions",
+        {
+            "messages": [
+                {"role": "system", "content": VOLATILE_LINE + "x" * KEYED_BYTES},
+                {"role": "user", "content": PICTURES},
+            ]
+        },
+    ),
     "pairs": ("/v1/rerank", {"query": "q", "documents": MANY}),
     "a chat": (
         "/v1/chat/completions",
@@ -135,6 +146,9 @@ async def test_a_large_body_is_placed_as_if_it_had_been_parsed_here(name: str) -
     finally:
         reader.close()
     assert len(there.prefix) <= KEYED_BYTES
+    there, form = there.without_volatile_line()
+    here, form_here = here.without_volatile_line()
+    assert form == form_here and (form is not None) == ("volatile" in name)
     for rule in (None, ImageRule(kind="fixed", tokens=99)):
         if rule is not None:
             there, here = there.with_image_tokens(rule), here.with_image_tokens(rule)
