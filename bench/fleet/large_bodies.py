@@ -24,7 +24,7 @@ from pando_router.errors import ApiError
 from pando_router.parsing.body_reader import BodyReader
 from pando_worker.server.front.json_bodies import read_json
 from pando_worker.server.protocol.base import RequestBody
-from pando_worker.server.protocol.chat import ChatRequest
+from pando_worker.server.protocol.chats.chat import ChatRequest
 from pando_worker.server.protocol.completions import CompletionRequest
 
 MIB = 1 << 20

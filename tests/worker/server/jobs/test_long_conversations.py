@@ -8,9 +8,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pando_worker.server.jobs import long_conversations
-from pando_worker.server.protocol.anthropic import CountTokensRequest
-from pando_worker.server.protocol.chat import ChatRequest
-from pando_worker.server.protocol.responses import ResponsesRequest
+from pando_worker.server.protocol.chats.anthropic import CountTokensRequest
+from pando_worker.server.protocol.chats.chat import ChatRequest
+from pando_worker.server.protocol.chats.responses import ResponsesRequest
 
 ROLES = st.lists(st.sampled_from(["user", "assistant"]), min_size=1, max_size=12)
 
