@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -75,6 +76,18 @@ async def test_a_process_that_ended_while_idle_is_replaced_unnoticed() -> None:
         assert second != first
 
 
+async def test_a_process_that_cannot_be_started_fails_its_question_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with process() as one:
+        with monkeypatch.context() as without:
+            without.setattr(sys, "executable", "/nowhere/python")
+            with pytest.raises(ApiError, match="can be started") as lost:
+                await one.ask("size", b"x")
+        assert lost.value.status == 503
+        assert await one.ask("size", b"x") == (1, b"")
+
+
 async def test_a_process_that_takes_too_long_is_ended() -> None:
     with process(answer_s=0.2) as one:
         with pytest.raises(ApiError, match="too long"):
@@ -100,4 +113,6 @@ async def test_closing_ends_a_process_that_works_and_those_that_wait_get_503() -
         with pytest.raises(ApiError) as refused:
             await task
         assert refused.value.status == 503
+    with pytest.raises(ApiError, match="shutting down"):
+        await one.ask("who", b"")
     await until_async(lambda: not is_running(pid), "it ended")

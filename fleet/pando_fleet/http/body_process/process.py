@@ -13,7 +13,7 @@ from typing import Any
 
 from pando_fleet.http.body_process import answers
 from pando_fleet.http.body_process.frames import EndedError, receive, send
-from pando_fleet.http.errors import unavailable
+from pando_fleet.http.errors import ApiError, unavailable
 
 IDLE_S = 10.0
 """After which the process ends. To start one takes about a quarter of a second of CPU time."""
@@ -45,6 +45,8 @@ class BodyProcess:
     async def ask(self, question: object, body: bytes) -> tuple[Any, bytes]:
         """What the module answers, a value and bytes. Raises what it raises, and ApiError 503 if
         the process ends before it has answered, or takes too long."""
+        if self._closed:
+            raise _draining()
         loop = asyncio.get_running_loop()
         if self._end is not None:
             self._end.cancel()
@@ -54,7 +56,7 @@ class BodyProcess:
             value, data = await loop.run_in_executor(self._thread, self._ask, question, body)
         finally:
             self._asked -= 1
-            if not self._asked:
+            if not self._asked and not self._closed:
                 self._end = loop.call_later(self._idle_s, self._thread.submit, self._stop)
         if isinstance(value, Exception):
             raise value
@@ -82,9 +84,9 @@ class BodyProcess:
             self._stop()  # it was killed while it had nothing to do
         with self._lock:
             if self._closed:
-                raise unavailable("this process is shutting down", "draining")
+                raise _draining()
             if self._running is None:
-                self._running = _Running(self._module, self._answer_s)
+                self._running = self._started()
             running = self._running
         try:
             send(running.socket, question, body)
@@ -99,10 +101,22 @@ class BodyProcess:
                 logger.warning(message, extra={"exit_code": code})
             raise unavailable(message, "body_not_read") from error
 
+    def _started(self) -> "_Running":
+        try:
+            return _Running(self._module, self._answer_s)
+        except OSError as error:  # there are too many processes, or files
+            message = f"no process that reads large bodies can be started: {error}"
+            logger.warning(message)
+            raise unavailable(message, "body_not_read") from error
+
     def _stop(self) -> None:
         if self._running is not None:
             self._running.stop()
             self._running = None
+
+
+def _draining() -> ApiError:
+    return unavailable("this process is shutting down", "draining")
 
 
 class _Running:
