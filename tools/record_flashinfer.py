@@ -32,13 +32,16 @@ FUNCTIONS = {
     "flashinfer.sampling": ["top_p_renorm_probs"],
     "flashinfer.gemm": ["fp8_blockscale_gemm_sm90", "gemm_fp8_nt_groupwise"],
 }
+METHODS = ("__init__", "reset_workspace_buffer", "plan", "run")
 CLASSES = {
-    "flashinfer": ["BatchDecodeWithPagedKVCacheWrapper", "BatchPrefillWithPagedKVCacheWrapper"],
-    "flashinfer.attention": ["BatchAttentionWithAttentionSinkWrapper"],
+    "flashinfer.BatchDecodeWithPagedKVCacheWrapper": METHODS,
+    "flashinfer.BatchPrefillWithPagedKVCacheWrapper": METHODS,
+    "flashinfer.attention.BatchAttentionWithAttentionSinkWrapper": METHODS,
+    "flashinfer.mla.BatchMLAPagedAttentionWrapper": ("__init__", "plan", "run"),
+    "flashinfer.mla.MLAPlanMetadata": ("csr",),
 }
 # The method that names the keywords which another one passes on.
 PASSED_ON = {"plan": "_plan_impl"}
-METHODS = ["__init__", "reset_workspace_buffer", "plan", "run"]
 
 Signature = list[list[str | bool]]  # of each parameter: name, kind, whether it has a default
 
@@ -71,6 +74,8 @@ class Wheel:
             for alias in node.names:
                 if (alias.asname or alias.name) == name:
                     return self.find(_absolute(module, is_package, node), alias.name)
+                if alias.name == "*" and name in self._all(_absolute(module, is_package, node)):
+                    return self.find(_absolute(module, is_package, node), name)
         raise LookupError(f"{module} of flashinfer {self.version} has no {name}")
 
     def method(self, module: str, owner: str, name: str) -> ast.FunctionDef:
@@ -84,6 +89,17 @@ class Wheel:
             if isinstance(base, ast.Name):
                 return self.method(module, base.id, name)
         raise LookupError(f"{owner} of flashinfer {self.version} has no {name}")
+
+    def _all(self, module: str) -> set[str]:
+        """The names that a module defines or imports."""
+        file, _ = self._file(module)
+        found = set()
+        for node in ast.parse(self._zip.read(file)).body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                found.add(node.name)
+            elif isinstance(node, ast.ImportFrom):
+                found |= {alias.asname or alias.name for alias in node.names}
+        return found
 
     def _file(self, module: str) -> tuple[str, bool]:
         path = PurePosixPath(*module.split("."))
@@ -105,6 +121,8 @@ def signature(node: ast.stmt) -> Signature:
     assert isinstance(node, ast.FunctionDef)
     given = node.args
     positional = given.posonlyargs + given.args
+    if any(isinstance(one, ast.Name) and one.id == "classmethod" for one in node.decorator_list):
+        positional = positional[1:]
     first_default = len(positional) - len(given.defaults)
     found: Signature = [
         [argument.arg, "POSITIONAL_OR_KEYWORD", index >= first_default]
@@ -125,13 +143,13 @@ def signatures(wheel: Wheel) -> dict[str, Signature]:
         for module, names in FUNCTIONS.items()
         for name in names
     }
-    for module, owners in CLASSES.items():
-        for owner in owners:
-            for name in METHODS:
-                node = wheel.method(module, owner, name)
-                if node.args.kwarg:
-                    node = wheel.method(module, owner, PASSED_ON[name])
-                found[f"{module}.{owner}.{name}"] = signature(node)
+    for full_name, methods in CLASSES.items():
+        module, _, owner = full_name.rpartition(".")
+        for name in methods:
+            node = wheel.method(module, owner, name)
+            if node.args.kwarg:
+                node = wheel.method(module, owner, PASSED_ON[name])
+            found[f"{full_name}.{name}"] = signature(node)
     return found
 
 

@@ -16,6 +16,7 @@ from tests.worker.cuda.attention_cases import (
     DECODES,
     IMAGE_BATCHES,
     KINDS,
+    LATENT,
     NARROW_VALUES,
     SHAPE,
     assert_brute_force,
@@ -29,11 +30,14 @@ BF16 = torch.bfloat16
 WIDE: list[dict[str, Any]] = [
     SHAPE | {"scale": 0.09, "head_dim": width, "v_head_dim": width} for width in (128, 256)
 ]
+LATENTS: list[dict[str, Any]] = [LATENT, LATENT | {"heads": 16, "v_head_dim": 512}]
 
 
 @pytest.mark.parametrize("page_size", [1, 16, 64])
 @pytest.mark.parametrize(
-    "kinds", [KINDS, WIDE, [NARROW_VALUES]], ids=["kinds", "wide", "narrow values"]
+    "kinds",
+    [KINDS, WIDE, [NARROW_VALUES], LATENTS],
+    ids=["kinds", "wide", "narrow values", "latents"],
 )
 def test_attention_equals_brute_force(
     gpu: torch.device, kinds: list[dict[str, Any]], page_size: int
@@ -104,7 +108,7 @@ def test_fixed_decodes_equal_brute_force_also_with_rows_of_padding(
     gpu: torch.device, page_size: int
 ) -> None:
     made = case(DECODES, page_size)
-    pool = pool_for(layers_of(KINDS, gpu), made.slots, page_size, BF16, gpu)
+    pool = pool_for(layers_of([*KINDS, LATENT], gpu), made.slots, page_size, BF16, gpu)
     attention = FlashinferAttention(pool, page_size, BF16, 4096)
     fixed = FlashinferGraphs(attention, most_rows=8, context_length=1024).at(8)
     whole = padded(made.batch, 8, Padding(len(pool.k[0]) // page_size - 1))

@@ -48,6 +48,13 @@ IMAGE_BATCHES: list[tuple[list[tuple[int, int]], list[list[range]]]] = [
 ]
 NARROW_VALUES: dict[str, Any] = SHAPE | {"scale": 0.07, "head_dim": 192, "v_head_dim": 128}
 
+LATENT: dict[str, Any] = SHAPE | {
+    "scale": 0.07,
+    "kv_heads": 1,
+    "v_head_dim": 128,
+    "latent": True,
+}
+
 
 def layers_of(kinds: list[dict[str, Any]], device: torch.device = CPU) -> list[AttentionLayer]:
     def on_device(kind: dict[str, Any]) -> dict[str, Any]:
@@ -86,7 +93,7 @@ def assert_brute_force(
         known = ~torch.isin(cached, new) & (at >= 0)
         stored = (x[cached[known]].to(device) for x in (whole_k, whole_v))
         pool.store(layer.index, at[known].to(device), *stored)
-        q = torch.randn(len(new), layer.heads, layer.head_dim).bfloat16()
+        q = torch.randn(len(new), layer.heads, layer.q_dim).bfloat16()
         new_k, new_v = whole_k[new].to(device), whole_v[new].to(device)
         out = attention.forward(q.to(device), new_k, new_v, layer).cpu()
         rows = zip(rows_of(batch, q), slots, images or [()] * len(slots), strict=True)

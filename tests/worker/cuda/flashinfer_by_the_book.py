@@ -16,6 +16,7 @@ from tests.worker.cuda.flashinfer_gemm_by_the_book import (
     fp8_blockscale_gemm_sm90,
     gemm_fp8_nt_groupwise,
 )
+from tests.worker.cuda.flashinfer_mla_by_the_book import Latents, csr
 from tests.worker.cuda.flashinfer_ops_by_the_book import (
     apply_rope_with_cos_sin_cache,
     apply_rope_with_cos_sin_cache_inplace,
@@ -396,5 +397,7 @@ class ByTheBook:
     Decode = Decode
     Prefill = Prefill
     SinkPrefill = SinkPrefill
+    Latents = Latents
+    csr = staticmethod(csr)
     append_paged_kv_cache = staticmethod(append_paged_kv_cache)
     merge_state = staticmethod(merge_state)

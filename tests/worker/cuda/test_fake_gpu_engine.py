@@ -127,6 +127,27 @@ def test_keys_and_values_in_fp8_are_stored_by_one_kernel(
     assert launched[f"{kernel}, in a graph"] > 20 and not launched["append_paged_kv_cache"]
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_latents_are_attended_to_by_flashinfer(ranks: int, tmp_path: Path) -> None:
+    """In graphs and outside, by chunks, from the host; each rank has all latents and half the
+    heads."""
+    case = FAMILIES["deepseek-v3"]
+    fields = case.fields | {"hidden_size": 128, "kv_lora_rank": 128, "qk_rope_head_dim": 64}
+    # All experts, as rounding to bfloat16 would decide between two that are nearly equal.
+    fields |= {"num_experts_per_tok": fields["n_routed_experts"], "topk_group": fields["n_group"]}
+    base = Reference(
+        tmp_path / "base", config_type=case.config_type, dtype=torch.bfloat16, std=0.08, **fields
+    )
+    plain = {key: value for key, value in SETTINGS.items() if "lora" not in key}
+    with fake_engine(base.path, ranks=ranks, **plain) as engine:
+        happened = ran(engine, PeftAdapters(base, tmp_path, {}), 30)
+        launched = engine.gpu.launched
+        assert engine.runner.kv_pool.v[0].shape[1:] == (1, 128)
+    assert happened["tokens"] > 50
+    assert launched["latents, in a graph"] > 5 and launched["latents"] > 20
+    assert not launched["attention"]
+
+
 def test_weights_in_fp8_stay_so(tmp_path: Path) -> None:
     """Those of linear layers and of experts."""
     case = FAMILIES["qwen3-moe"]

@@ -35,6 +35,7 @@ from tests.worker.cuda.attention_cases import (
     DECODES,
     IMAGE_BATCHES,
     KINDS,
+    LATENT,
     NARROW_VALUES,
     SHAPE,
     SINKS,
@@ -48,11 +49,16 @@ from tests.worker.cuda.attention_cases import (
 from tests.worker.cuda.flashinfer_by_the_book import ByTheBook
 from tests.worker.model.test_attention import case, case_with_images
 
+BF16 = torch.bfloat16
 LIBRARY = cast(Library, ByTheBook())
 
 
 @pytest.mark.parametrize("page_size", [1, 16])
-@pytest.mark.parametrize("kinds", [KINDS, [NARROW_VALUES]], ids=["usual", "narrow values"])
+@pytest.mark.parametrize(
+    "kinds",
+    [KINDS, [NARROW_VALUES], [LATENT], [*KINDS, LATENT]],
+    ids=["usual", "narrow values", "latents", "latents beside others"],
+)
 def test_attention_equals_brute_force(kinds: list[dict[str, Any]], page_size: int) -> None:
     """One backend for all batches, so that a plan's leftovers would affect the next."""
     made = [case(rows, page_size) for rows in BATCHES]
@@ -126,6 +132,39 @@ def test_fixed_decodes_of_layers_that_release_pages_equal_brute_force(page_size:
     assert_brute_force(fixed, pool, whole, slots, window_slots=window_slots_of(whole))
 
 
+@pytest.mark.parametrize("page_size", [1, 16])
+def test_fixed_decodes_of_latents_equal_brute_force(page_size: int) -> None:
+    made = case(DECODES, page_size)
+    pool = pool_for(layers_of([LATENT, SHAPE | {"scale": 0.1}]), made.slots, page_size, BF16)
+    last = len(pool.k[0]) // page_size - 1
+    attention = FlashinferAttention(pool, page_size, BF16, 4096, LIBRARY)
+    fixed = FlashinferGraphs(attention, most_rows=8, context_length=1024).at(8)
+    whole = padded(made.batch, 8, Padding(last, None))
+    fixed.plan(whole)
+    slots = [*made.slots, *torch.split(torch.from_numpy(whole.out_slots[-2:]), 1)]
+    assert_brute_force(fixed, pool, whole, slots)
+
+
+@pytest.mark.parametrize(
+    ("fields", "kv_dtype", "words"),
+    [
+        ({"heads": 4}, torch.bfloat16, None),
+        ({"heads": 128, "v_head_dim": 512}, torch.bfloat16, None),
+        ({"heads": 20}, torch.bfloat16, "or 128 heads, not 20"),
+        ({"v_head_dim": 96}, torch.bfloat16, "latents of 96 and 64"),
+        ({"head_dim": 32}, torch.bfloat16, "latents of 128 and 32"),
+        ({"window": 7}, torch.bfloat16, "no windows"),
+        ({}, torch.float8_e4m3fn, "keys and values of torch.bfloat16 only"),
+    ],
+)
+def test_latents_that_it_cannot_compute_are_refused(
+    fields: dict[str, Any], kv_dtype: torch.dtype, words: str | None
+) -> None:
+    kinds = [AttentionKind.of(layer) for layer in layers_of([LATENT | fields])]
+    found = refusal(kinds, torch.bfloat16, kv_dtype)
+    assert found is None if words is None else words in str(found)
+
+
 @pytest.mark.parametrize("scales", [KVScales(), KVScales(2.0**-7, 2.0**-5), KVScales(0.013, 7.7)])
 def test_fp8_keys_and_values_are_read_as_they_were_rounded(scales: KVScales) -> None:
     made = case([(40, 1), (20, 30)], 16)
@@ -194,12 +233,12 @@ def test_extends_and_shared_prefixes_run_with_the_kernel_that_is_chosen(is_fa3: 
     attention.plan(made.batch)
     assert ([51], [80]) in asked and ([30, 20], [50, 40]) in asked
     for kind, plan in attention._plans.items():
-        decodes, extends = (call for call, _ in plan.calls)
+        decodes, extends = (cast(KernelCall, call) for call, _ in plan.calls)
         can = kind.head_dim == kind.v_head_dim
         assert decodes._backend == "fa2"
         assert extends._backend == ("auto" if is_fa3 and can else "fa2")
         if kind.can_share:
-            assert plan.shared is not None and plan.shared._backend == extends._backend
+            assert cast(KernelCall, plan.shared)._backend == extends._backend
     assert_brute_force(attention, pool, made.batch, made.slots)
 
 
@@ -323,10 +362,10 @@ def test_what_flashinfer_lacks_is_refused_with_the_reason() -> None:
     def kind(**fields: Any) -> AttentionKind:
         return AttentionKind.of(AttentionLayer(index=0, **(SHAPE | {"scale": 0.1} | fields)))
 
-    assert refusal([kind()], torch.bfloat16) is None
-    assert "float32" in str(refusal([kind()], torch.float32))
-    assert "heads of 80" in str(refusal([kind(head_dim=80)], torch.bfloat16))
-    assert "soft cap" in str(refusal([kind(sinks=SINKS, soft_cap=1.0)], torch.bfloat16))
+    assert refusal([kind()], BF16, BF16) is None
+    assert "float32" in str(refusal([kind()], torch.float32, BF16))
+    assert "heads of 80" in str(refusal([kind(head_dim=80)], BF16, BF16))
+    assert "soft cap" in str(refusal([kind(sinks=SINKS, soft_cap=1.0)], BF16, BF16))
     layers = layers_of([SHAPE | {"scale": 0.1}])
     pool = TokenToKVPool(layers, 16, torch.float32, CPU)
     with pytest.raises(FlashinferUnavailable, match="float32"):

@@ -84,6 +84,7 @@ class Way:
         ("gemma2", False),
         ("gemma2", True),
         ("gpt-oss", True),
+        ("deepseek-v3", False),
     ],
 )
 def test_a_whole_model_gives_what_torch_gives(name: str, releases: bool, tmp_path: Path) -> None:
@@ -93,6 +94,9 @@ def test_a_whole_model_gives_what_torch_gives(name: str, releases: bool, tmp_pat
     if name == "gpt-oss":
         # Use all experts, as rounding to bfloat16 would decide between two that are nearly equal.
         fields["num_experts_per_tok"] = fields["num_local_experts"]
+    if name == "deepseek-v3":
+        fields |= {"kv_lora_rank": 128, "qk_rope_head_dim": 64, "topk_group": fields["n_group"]}
+        fields["num_experts_per_tok"] = fields["n_routed_experts"]
     Reference(tmp_path, config_type=case.config_type, **fields)
     fused_experts = choose_fused_experts((8, 0), torch.bfloat16)  # as on an A100
     ops = CudaOps(library=LIBRARY, fused_experts=fused_experts)

@@ -7,8 +7,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from pando_worker.attention.flashinfer_backend import refusal
-from pando_worker.attention.flashinfer_calls import AttentionKind
 from pando_worker.attention.kv_pool import kv_cell_bytes
 from pando_worker.models.config import read_config
 from pando_worker.models.errors import BrokenCheckpoint, UnsupportedModel
@@ -62,9 +60,3 @@ def test_adapters_are_refused(reference_of: References) -> None:
     )
     with pytest.raises(UnsupportedModel, match="attention is latent, and no adapters"):
         TorchModelRunner(settings)
-
-
-def test_flashinfer_is_not_asked_for_latents_yet(reference_of: References) -> None:
-    model = build_model(read_config(reference_of("deepseek-v3").path), torch.bfloat16, CPU)
-    kinds = [AttentionKind.of(layer) for layer in model.attention_layers]
-    assert "latent attention" in (refusal(kinds, torch.bfloat16) or "")

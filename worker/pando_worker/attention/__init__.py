@@ -15,6 +15,7 @@ Read in this order:
     segments.py            rows cut into text and images whose tokens see each other
     flashinfer_backend.py  on CUDA, with flashinfer's kernels
     flashinfer_calls.py    calls flashinfer
+    flashinfer_latent.py   its kernels for latents
     flashinfer_kinds.py    the calls of one kind of layer
     flashinfer_graphs.py   flashinfer in CUDA graphs
     flashinfer_pieces.py   flashinfer between CUDA graphs of all else

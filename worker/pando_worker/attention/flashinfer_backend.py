@@ -27,10 +27,10 @@ from pando_worker.attention.flashinfer_calls import (
     CPU_MULTIPROCESSORS,
     DECODE_INT_WORKSPACE_BYTES,
     Appends,
+    AttentionCall,
     AttentionKind,
     FlashinferUnavailable,
     Formats,
-    KernelCall,
     Library,
     Memory,
     Role,
@@ -38,6 +38,7 @@ from pando_worker.attention.flashinfer_calls import (
     workspace_bytes,
 )
 from pando_worker.attention.flashinfer_kinds import CallsOfKind
+from pando_worker.attention.flashinfer_latent import latent_refusal
 from pando_worker.attention.kernel_choice import Heads, KernelTable, choose_by
 from pando_worker.attention.kv_pool import KVStorer, TokenToKVPool, kv_cell_bytes
 from pando_worker.attention.paged_rows import first_pages_seen, paged_rows, pages_of
@@ -81,8 +82,8 @@ class _Plan(NamedTuple):
         together: as `Together.tokens`
     """
 
-    calls: list[tuple[KernelCall, slice | Tensor]]
-    shared: KernelCall | None
+    calls: list[tuple[AttentionCall, slice | Tensor]]
+    shared: AttentionCall | None
     together: Tensor | None
 
 
@@ -129,7 +130,7 @@ class FlashinferAttention:
         self._kinds = {layer.index: AttentionKind.of(layer) for layer in pool.layers}
         # Layers of one kind have one window, so either all of them release pages or none does.
         self.released = {kind: index in pool.windowed for index, kind in self._kinds.items()}
-        if reason := refusal(list(self._kinds.values()), dtype):
+        if reason := refusal(list(self._kinds.values()), dtype, pool.k[0].dtype):
             raise FlashinferUnavailable(reason)
         self.pool, self.library = pool, library or Library()
         self.device = pool.k[0].device
@@ -208,7 +209,7 @@ class FlashinferAttention:
             rows, starts = sharing.rows, sharing.starts
             shared = own.chosen(Role.SHARED, np.diff(starts), rows.lengths)
             shared.plan(rows, sharing.pages, starts, self.staging)
-        calls: list[tuple[KernelCall, slice | Tensor]] = []
+        calls: list[tuple[AttentionCall, slice | Tensor]] = []
         for part in parts:
             firsts = first_pages_seen(part.batch, kind.window)
             if sharing is not None:
@@ -226,7 +227,7 @@ class FlashinferAttention:
             self.tables.apply(batch.page_changes)
 
     def plan_rows(
-        self, call: KernelCall, batch: ForwardBatch, rows: slice, firsts: Int64, released: bool
+        self, call: AttentionCall, batch: ForwardBatch, rows: slice, firsts: Int64, released: bool
     ) -> None:
         """Plan `call` for some rows of a batch, each from its own first page.
 
@@ -259,7 +260,7 @@ class FlashinferAttention:
         """Attention alone, behind a `store` of the step's keys and values.
 
         Args:
-            q: [num_tokens, heads, head_dim]
+            q: [num_tokens, heads, q_dim]
             out: [num_tokens, heads, v_head_dim], filled
         """
         # No load writes a page with new tokens, so these may be stored before.
@@ -297,7 +298,7 @@ class FlashinferAttention:
         assert self._turner is not None
         return self._turner(qkv, turn, layer, self.pool.of(layer.index), slots)
 
-    def run_decodes(self, call: KernelCall, q: Tensor, layer: AttentionLayer) -> Tensor:
+    def run_decodes(self, call: AttentionCall, q: Tensor, layer: AttentionLayer) -> Tensor:
         """Attention for one token per row, with a planned call."""
         out = q.new_empty(len(q), layer.heads, layer.v_head_dim)
         call.run(q, self._paged_of(layer), self.sinks_of(layer), out)
@@ -324,7 +325,7 @@ class FlashinferAttention:
 
     def _merge_shared(
         self,
-        call: KernelCall,
+        call: AttentionCall,
         tokens: Tensor | None,
         q: Tensor,
         paged: LayerKV,
@@ -365,11 +366,16 @@ class FlashinferAttention:
         return [part for part in parts if len(part.batch.extend_lens[part.rows])]
 
 
-def refusal(kinds: Sequence[AttentionKind], dtype: torch.dtype) -> str | None:
-    """Why flashinfer cannot serve a model with these layers in this dtype; None if it can."""
+def refusal(
+    kinds: Sequence[AttentionKind], dtype: torch.dtype, kv_dtype: torch.dtype
+) -> str | None:
+    """Why flashinfer cannot serve a model with these layers in these types; None if it can."""
     if dtype not in (torch.bfloat16, torch.float16):
         return f"it has no kernels for {dtype}"
-    return next((reason for kind in kinds if (reason := kind.refusal())), None)
+    reasons = (
+        latent_refusal(kind, dtype, kv_dtype) if kind.latent else kind.refusal() for kind in kinds
+    )
+    return next(filter(None, reasons), None)
 
 
 def _multiprocessors(device: torch.device) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from importlib import import_module
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -50,11 +50,14 @@ class Library:
         try:
             root = import_module("flashinfer")
             attention = import_module("flashinfer.attention")
+            latents = import_module("flashinfer.mla")
         except ImportError as error:
             raise FlashinferUnavailable(f"flashinfer cannot be imported: {error}") from error
         self.Decode: Any = root.BatchDecodeWithPagedKVCacheWrapper
         self.Prefill: Any = root.BatchPrefillWithPagedKVCacheWrapper
         self.SinkPrefill: Any = attention.BatchAttentionWithAttentionSinkWrapper
+        self.Latents: Any = latents.BatchMLAPagedAttentionWrapper
+        self.csr: Any = latents.MLAPlanMetadata.csr
         self.append_paged_kv_cache: Any = root.append_paged_kv_cache
         self.merge_state: Any = root.merge_state
 
@@ -88,16 +91,19 @@ class AttentionKind:
         )
 
     @property
+    def q_dim(self) -> int:
+        """As of `AttentionLayer`."""
+        return self.head_dim + (self.v_head_dim if self.latent else 0)
+
+    @property
     def can_share(self) -> bool:
         """Whether results over two parts of the keys can be merged. With sinks they cannot, as each
         part would count the sink; with a window it is not worth it, as most of a shared prefix is
-        hidden."""
-        return not self.sinks and self.window is None
+        hidden. Calls for latents are not asked for what merging needs."""
+        return not self.sinks and self.window is None and not self.latent
 
     def refusal(self) -> str | None:
         """Why flashinfer cannot compute these layers; None if it can."""
-        if self.latent:
-            return "its kernels for latent attention are not used yet"
         if (self.head_dim, self.v_head_dim) not in HEAD_DIMS:
             return f"it has no kernels for heads of {self.head_dim} and {self.v_head_dim}"
         if self.sinks and self.soft_cap is not None:
@@ -112,11 +118,17 @@ class Formats:
     page_size: int
 
 
+def is_hopper(device: torch.device) -> bool:
+    """The CPU counts as one, for tests."""
+    return device.type == "cpu" or torch.cuda.get_device_capability(device)[0] == 9
+
+
 def has_fa3(kind: AttentionKind, formats: Formats, device: torch.device) -> bool:
-    """Whether FlashAttention 3 computes these layers: on Hopper (as which the CPU counts, for
-    tests), with queries of the cache's type, and one stride for a page of keys and of values."""
-    is_hopper = device.type == "cpu" or torch.cuda.get_device_capability(device)[0] == 9
-    return is_hopper and formats.kv_dtype == formats.dtype and kind.head_dim == kind.v_head_dim
+    """Whether FlashAttention 3 computes these layers: on Hopper, with queries of the cache's type,
+    and one stride for a page of keys and of values."""
+    return (
+        is_hopper(device) and formats.kv_dtype == formats.dtype and kind.head_dim == kind.v_head_dim
+    )
 
 
 def workspace_bytes(kinds: Sequence[AttentionKind], fixed_rows: int, multiprocessors: int) -> int:
@@ -128,6 +140,8 @@ def workspace_bytes(kinds: Sequence[AttentionKind], fixed_rows: int, multiproces
     """
     most = LEAST_WORKSPACE_BYTES
     for kind in kinds:
+        if kind.latent:  # their kernels take 70 MB: two tiles of 64 queries a multiprocessor
+            continue
         group = kind.heads // kind.kv_heads
         split = 2 * multiprocessors // kind.kv_heads  # tiles that keys may be split into
         tile = next(size for size in (16, 64, 128) if group <= size or size == 128)
@@ -174,8 +188,39 @@ class FixedRows:
         return cls(empty(rows + 1), empty(rows + 1), pages, empty(rows))
 
 
+class AttentionCall(Protocol):
+    """A kernel's call for one kind of layer."""
+
+    def plan(self, rows: PagedRows, pages: Tensor, new_indptr: Int32, staging: Staging) -> None:
+        """
+        Args:
+            pages: int32, all that the rows list; on the device, as flashinfer copies others to
+                fixed memory only after waiting
+            new_indptr: [rows + 1], the start of each row's new tokens
+        """
+        ...
+
+    def run(
+        self,
+        q: Tensor,
+        paged: LayerKV,
+        sinks: Tensor | None,
+        out: Tensor,
+        lse: Tensor | None = None,
+    ) -> None:
+        """
+        Args:
+            q: [new tokens, heads, q_dim]
+            paged: [pages, page_size, kv_heads, head_dim or v_head_dim] each
+            sinks: float32 [heads]
+            out: [new tokens, heads, v_head_dim], filled
+            lse: float32 [new tokens, heads], filled: binary logarithms of the softmax's sums
+        """
+        ...
+
+
 class KernelCall:
-    """A flashinfer wrapper for one kind of layer and one role."""
+    """An `AttentionCall`: a flashinfer wrapper for one kind of layer and one role."""
 
     def __init__(
         self,
@@ -208,12 +253,6 @@ class KernelCall:
         self._wrapper.reset_workspace_buffer(memory.workspace, memory.int_workspace)
 
     def plan(self, rows: PagedRows, pages: Tensor, new_indptr: Int32, staging: Staging) -> None:
-        """
-        Args:
-            pages: int32, all that the rows list; on the device, as flashinfer copies others to
-                fixed memory only after waiting
-            new_indptr: [rows + 1], the start of each row's new tokens
-        """
         kind, formats = self._kind, self._formats
         indptr, last_lens, lengths = map(
             staging.pinned, (rows.indptr, rows.last_lens, rows.lengths)
@@ -249,14 +288,6 @@ class KernelCall:
         out: Tensor,
         lse: Tensor | None = None,
     ) -> None:
-        """
-        Args:
-            q: [new tokens, heads, head_dim]
-            paged: [pages, page_size, kv_heads, head_dim or v_head_dim] each
-            sinks: float32 [heads]
-            out: [new tokens, heads, v_head_dim], filled
-            lse: float32 [new tokens, heads], filled: binary logarithms of the softmax's sums
-        """
         k_scale, v_scale = paged.scales
         options: dict[str, Any] = {"out": out, "lse": lse, "return_lse": lse is not None}
         if v_scale != 1.0:

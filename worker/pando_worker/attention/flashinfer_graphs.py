@@ -6,7 +6,14 @@ from torch import Tensor
 
 from pando_worker.attention.backend import AttentionLayer, HeadTurn, page_numbers
 from pando_worker.attention.flashinfer_backend import FlashinferAttention
-from pando_worker.attention.flashinfer_calls import AttentionKind, FixedRows, KernelCall, Role
+from pando_worker.attention.flashinfer_calls import (
+    AttentionCall,
+    AttentionKind,
+    FixedRows,
+    KernelCall,
+    Role,
+)
+from pando_worker.attention.flashinfer_latent import LatentCall
 from pando_worker.attention.paged_rows import first_pages_seen
 from pando_worker.batch import ForwardBatch, Int64
 
@@ -67,14 +74,7 @@ class FixedDecodes:
         self._attention = attention
         self._rows = rows
         self._calls = {
-            kind: KernelCall(
-                attention.library,
-                kind,
-                Role.DECODE,
-                attention.formats,
-                attention.memories[kind],
-                FixedRows.new(rows, pages[kind]),
-            )
+            kind: _call(attention, kind, FixedRows.new(rows, pages[kind]))
             for kind in attention.kinds
         }
         self._slots = {
@@ -111,6 +111,14 @@ class FixedDecodes:
         kind = attention.kind_of(layer)
         q = attention.turn(qkv, turn, layer, self._slots[attention.released[kind]])
         return attention.run_decodes(self._calls[kind], q, layer)
+
+
+def _call(attention: FlashinferAttention, kind: AttentionKind, fixed: FixedRows) -> AttentionCall:
+    """For decodes, in fixed memory."""
+    library, formats, memory = attention.library, attention.formats, attention.memories[kind]
+    if kind.latent:
+        return LatentCall(library, kind, formats, memory.workspace, fixed)
+    return KernelCall(library, kind, Role.DECODE, formats, memory, fixed)
 
 
 def _most_pages(kind: AttentionKind, context_length: int, page_size: int) -> int:

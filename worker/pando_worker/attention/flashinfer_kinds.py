@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from pando_worker.attention.flashinfer_calls import (
+    AttentionCall,
     AttentionKind,
     Formats,
     KernelCall,
@@ -16,6 +17,7 @@ from pando_worker.attention.flashinfer_calls import (
     has_fa3,
     new_indptr,
 )
+from pando_worker.attention.flashinfer_latent import LatentCall
 from pando_worker.attention.kernel_choice import KernelChoice
 from pando_worker.attention.paged_rows import PagedRows
 from pando_worker.attention.staging import Staging
@@ -26,13 +28,13 @@ from pando_worker.batch import Int32, Int64
 class CallsOfKind:
     """
     Attributes:
-        fa2: FlashAttention 2, for all roles that the layers have
+        fa2: FlashAttention 2, or the only kernel for latents, for all roles that the layers have
         fa3: FlashAttention 3, for roles in which it may be faster
         is_for_fa3: chooses between both
     """
 
-    fa2: dict[Role, KernelCall]
-    fa3: dict[Role, KernelCall]
+    fa2: dict[Role, AttentionCall]
+    fa3: dict[Role, AttentionCall]
     is_for_fa3: KernelChoice
 
     @classmethod
@@ -54,6 +56,10 @@ class CallsOfKind:
                 wait for it
             images_are_whole: whether an image's tokens see each other
         """
+        if kind.latent:
+            roles = (Role.DECODE, Role.EXTEND)
+            calls = {role: LatentCall(library, kind, formats, decodes.workspace) for role in roles}
+            return cls(dict(calls), {}, choice)
         wanted = {Role.SHARED: kind.can_share, Role.WHOLE: images_are_whole}
         device = decodes.workspace.device
 
@@ -61,24 +67,24 @@ class CallsOfKind:
             memory = decodes if role is Role.DECODE else Memory.new(decodes.workspace)
             return KernelCall(library, kind, role, formats, memory, is_fa3=is_fa3)
 
-        roles = [role for role in Role if wanted.get(role, True)]
-        fa2 = {role: call(role, is_fa3=False) for role in roles}
-        fa3: dict[Role, KernelCall] = {}
+        asked = [role for role in Role if wanted.get(role, True)]
+        fa2: dict[Role, AttentionCall] = {role: call(role, is_fa3=False) for role in asked}
+        fa3: dict[Role, AttentionCall] = {}
         if has_fa3(kind, formats, device):
             # The few calls for images take what is compiled for decodes.
-            for role in [role for role in roles if role in (Role.EXTEND, Role.SHARED)]:
+            for role in [role for role in asked if role in (Role.EXTEND, Role.SHARED)]:
                 fa3[role] = call(role, is_fa3=True)
                 _compile(fa3[role], staging, device)
         return cls(fa2, fa3, choice)
 
-    def chosen(self, role: Role, new: Int32 | Int64, keys: Int32 | Int64) -> KernelCall:
+    def chosen(self, role: Role, new: Int32 | Int64, keys: Int32 | Int64) -> AttentionCall:
         """The faster kernel for rows with so many new tokens and keys, [rows] each."""
         if role in self.fa3 and self.is_for_fa3(new, keys):
             return self.fa3[role]
         return self.fa2[role]
 
 
-def _compile(call: KernelCall, staging: Staging, device: torch.device) -> None:
+def _compile(call: AttentionCall, staging: Staging, device: torch.device) -> None:
     """Plan a row of one token."""
     one = np.ones(1, dtype=np.int32)
     row = PagedRows(np.zeros(1, dtype=np.int64), new_indptr(one), one, one)

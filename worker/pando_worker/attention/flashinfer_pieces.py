@@ -34,7 +34,7 @@ class AttentionPieces:
         self.cut: Callable[[AttentionLayer], None] = lambda layer: None
         self._attention, self._padding = attention, padding
         kinds = attention.kinds
-        heads = {(kind.heads, kind.head_dim) for kind in kinds}
+        heads = {(kind.heads, kind.q_dim) for kind in kinds}
         v_heads = {(kind.heads, kind.v_head_dim) for kind in kinds}
 
         def zeros(shape: tuple[int, int]) -> Tensor:
@@ -80,7 +80,7 @@ class AttentionPieces:
 
     def _cut(self, q: Tensor, layer: AttentionLayer) -> Tensor:
         count = len(q)
-        self._queries[layer.heads, layer.head_dim][:count].copy_(q)
+        self._queries[layer.heads, layer.q_dim][:count].copy_(q)
         self.cut(layer)
         return self._results[layer.heads, layer.v_head_dim][:count]
 
@@ -90,5 +90,5 @@ class AttentionPieces:
         Args:
             count: tokens of the step that was planned
         """
-        q = self._queries[layer.heads, layer.head_dim][:count]
+        q = self._queries[layer.heads, layer.q_dim][:count]
         self._attention.attend(q, layer, self._results[layer.heads, layer.v_head_dim][:count])

@@ -14,6 +14,7 @@ from pando_worker.adapters.layout import pieces
 from pando_worker.models.lora.linear import LoraMemory, LoraSite, LoraTokens
 from pando_worker.models.parallel import ParallelGroup
 from tests.worker.cuda import flashinfer_by_the_book as book
+from tests.worker.cuda import flashinfer_mla_by_the_book as mla_book
 from tests.worker.cuda import flashinfer_ops_by_the_book as ops_book
 from tests.worker.cuda.fake_gpu.device import FakeGpu, Range
 from tests.worker.cuda.fake_gpu.memory import CudaError
@@ -223,10 +224,39 @@ class Decode(OnDevice, book.Decode):
     pass
 
 
+class Latents(mla_book.Latents):
+    """What it is planned with is copied to the device in the order of launches."""
+
+    _buffers: Any
+
+    def _keep(self, *arrays: Tensor) -> None:
+        if not self._is_fixed:
+            device = self._workspace.device
+            self._buffers = [array.to(device, non_blocking=True) for array in arrays]
+            return
+        for index, (buffer, array) in enumerate(zip(self._buffers, arrays, strict=True)):
+            assert index == 2 or buffer.shape == array.shape
+            assert len(array) <= len(buffer), "more pages than there is memory for"
+            buffer[: len(array)].copy_(array, non_blocking=True)
+
+    def _attend(
+        self, query: tuple[Tensor, Tensor], kv_cache: tuple[Tensor, Tensor], out: Tensor
+    ) -> None:
+        arrays: Any = tuple(map(raw, self._buffers))
+        plain: Any = tuple(map(raw, query)), tuple(map(raw, kv_cache)), raw(out)
+
+        def run() -> None:
+            self.compute(arrays, *plain)
+
+        kernel("latents", run, [*query, *kv_cache, *self._buffers], [out, self._workspace])
+
+
 class Library:
     """flashinfer on a fake GPU."""
 
     Prefill, SinkPrefill, Decode = Prefill, SinkPrefill, Decode
+    Latents = Latents
+    csr = staticmethod(mla_book.csr)
     append_paged_kv_cache = staticmethod(_append_paged_kv_cache)
     merge_state = staticmethod(_merge_state)
     rmsnorm = _making(ops_book.rmsnorm)
