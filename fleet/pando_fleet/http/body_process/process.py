@@ -105,8 +105,8 @@ class BodyProcess:
         try:
             return _Running(self._module, self._answer_s)
         except OSError as error:  # there are too many processes, or files
-            message = f"no process that reads large bodies can be started: {error}"
-            logger.warning(message)
+            message = "no process that reads large bodies can be started"
+            logger.warning(message, extra={"error": str(error)})
             raise unavailable(message, "body_not_read") from error
 
     def _stop(self) -> None:
