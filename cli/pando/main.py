@@ -92,6 +92,12 @@ def _sim() -> click.Command:
     return sim_command()
 
 
+def _tune() -> click.Command:
+    from pando.tune.command import tune_command
+
+    return tune_command()
+
+
 def _keys() -> click.Command:
     from pando.keys import keys_group
 
@@ -125,6 +131,7 @@ COMMANDS: dict[str, tuple[str, Callable[[], click.Command]]] = {
     ),
     "pools": ("Show the pools of a Kubernetes cluster, their pressure and decisions.", _pools),
     "sim": ("Replay a trace against a simulated fleet, to compare policies.", _sim),
+    "tune": ("Search the settings of a pool that serve a trace best.", _tune),
     "keys": ("Make API keys for routers.", _keys),
     "version": ("Show Pando's version.", _version),
     "help": ("Show a command's help: pando help up.", _help),

@@ -41,18 +41,11 @@ PolicyName = Annotated[str, one_of(POLICIES, ALL)]
 ScalingName = Annotated[str, one_of(SCALERS, ALL, NO_SCALING)]
 
 
-class SimSettings(BaseSettings):
-    """Replays a trace of requests on a fleet of any size, in virtual time.
+class ReplaySettings(BaseSettings):
+    """The trace, the pool, and everything around them that is simulated: what every command has
+    that replays a trace."""
 
-    Placement, scheduler, caches and scaling are Pando's own code; the GPU (a cost model), the
-    network and the clock are simulated. Prints a table, and writes report.html, results.json and
-    CSV files. Each combination of policy and scaling is a separate run in its own process.
-
-    pando sim compare TRACE runs all policies, Pando's and those of other routers; pando sim
-    calibrate URL measures a worker's cost model. Each has its own --help.
-    """
-
-    model_config = SettingsConfigDict(env_prefix="PANDO_SIM_", extra="forbid", frozen=True)
+    model_config = SettingsConfigDict(extra="forbid", frozen=True)
 
     trace: Annotated[
         Words[str],
@@ -71,37 +64,6 @@ class SimSettings(BaseSettings):
             " and tensorParallelSize are used; default: 4 replicas with the worker's defaults"
         ),
     ] = None
-    policy: Annotated[
-        Words[PolicyName],
-        Field(
-            min_length=1,
-            description="placement policy, of Pando or of another router (docs/simulator.md);"
-            " repeat it for further runs, or use 'all' for every policy",
-        ),
-    ] = (FLEET.policy,)
-    replicas: Annotated[
-        int | None,
-        Field(
-            ge=1,
-            le=10_000,
-            description="fixed number of replicas, overrides the manifest's scaling",
-        ),
-    ] = None
-    scaling: Annotated[
-        Words[ScalingName],
-        Field(
-            description="scaler of the pool, within the manifest's bounds; repeat it for further"
-            " runs, or use 'all' for every scaler; default: the operator if the manifest's"
-            " scaling.mode is Auto, else none"
-        ),
-    ] = ()
-    hpa_queue_target: Annotated[
-        float, Field(gt=0, description="for scaling hpa_queue: waiting requests per replica")
-    ] = FLEET.hpa_queue_target
-    knative_target: Annotated[
-        float,
-        Field(gt=0, description="for scaling knative: concurrent requests per replica"),
-    ] = FLEET.knative_target
     cost_model: Annotated[
         str,
         Field(description="cost model of a worker: the name of an included one, or a file's path"),
@@ -168,7 +130,6 @@ class SimSettings(BaseSettings):
         float,
         Field(ge=0, lt=1, description="largest deviation of start times, as a share, either way"),
     ] = FLEET.worker.start_spread
-
     routers: Annotated[int, Field(ge=1, le=1024, description="routers that share the requests")] = (
         ROUTER.routers
     )
@@ -197,12 +158,6 @@ class SimSettings(BaseSettings):
     max_tries: Annotated[
         int, Field(ge=1, le=16, description="most replicas to try until one answers")
     ] = ROUTER.max_tries
-
-    fault: Annotated[
-        Words[str],
-        Field(description="fault at a time, such as die:replica-1@600; repeat it for more"),
-    ] = ()
-
     strict: Annotated[
         bool,
         Field(
@@ -221,25 +176,6 @@ class SimSettings(BaseSettings):
     ] = 1.0
     closed_loop: Annotated[
         bool, Field(description="let a request of a session wait for the previous answer")
-    ] = True
-    sessions: Annotated[
-        int | None,
-        Field(
-            ge=1,
-            le=100_000,
-            description="for a trace of agents' sessions: how many run at once; a new one begins"
-            " when one ends, and each call is sent after the answer to the one before",
-        ),
-    ] = None
-    session_hours: Annotated[
-        float, Field(gt=0, description="time for which sessions are kept running, in hours")
-    ] = 4.0
-    shared_tools: Annotated[
-        bool,
-        Field(
-            description="count tool descriptions of equal size as the same text in all sessions;"
-            " the trace does not say whether they are"
-        ),
     ] = True
     answer_tokens_per_second: Annotated[
         float,
@@ -268,7 +204,6 @@ class SimSettings(BaseSettings):
             description="a model's tokenizer.json, for traces with text; none: 4 bytes per token"
         ),
     ] = None
-
     day_hours: Annotated[
         float | None,
         Field(
@@ -287,7 +222,87 @@ class SimSettings(BaseSettings):
     day_burst_seconds: Annotated[
         float, Field(gt=0, description="length of a burst, in seconds")
     ] = 300.0
+    seed: Annotated[int, Field(description="the same seed gives the same run, bit for bit")] = (
+        FLEET.seed
+    )
+    jobs: Annotated[
+        int | None, Field(ge=1, description="runs at a time; default: one per core")
+    ] = None
 
+    @model_validator(mode="after")
+    def _a_day_repeats_by_itself(self) -> Self:
+        if self.day_hours is not None and self.repeat != 1:
+            raise ValueError("day_hours repeats the trace as often as needed; leave out repeat")
+        return self
+
+
+class SimSettings(ReplaySettings):
+    """Replays a trace of requests on a fleet of any size, in virtual time.
+
+    Placement, scheduler, caches and scaling are Pando's own code; the GPU (a cost model), the
+    network and the clock are simulated. Prints a table, and writes report.html, results.json and
+    CSV files. Each combination of policy and scaling is a separate run in its own process.
+
+    pando sim compare TRACE runs all policies, Pando's and those of other routers; pando sim
+    calibrate URL measures a worker's cost model. Each has its own --help.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="PANDO_SIM_", extra="forbid", frozen=True)
+
+    policy: Annotated[
+        Words[PolicyName],
+        Field(
+            min_length=1,
+            description="placement policy, of Pando or of another router (docs/simulator.md);"
+            " repeat it for further runs, or use 'all' for every policy",
+        ),
+    ] = (FLEET.policy,)
+    replicas: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=10_000,
+            description="fixed number of replicas, overrides the manifest's scaling",
+        ),
+    ] = None
+    scaling: Annotated[
+        Words[ScalingName],
+        Field(
+            description="scaler of the pool, within the manifest's bounds; repeat it for further"
+            " runs, or use 'all' for every scaler; default: the operator if the manifest's"
+            " scaling.mode is Auto, else none"
+        ),
+    ] = ()
+    hpa_queue_target: Annotated[
+        float, Field(gt=0, description="for scaling hpa_queue: waiting requests per replica")
+    ] = FLEET.hpa_queue_target
+    knative_target: Annotated[
+        float,
+        Field(gt=0, description="for scaling knative: concurrent requests per replica"),
+    ] = FLEET.knative_target
+    fault: Annotated[
+        Words[str],
+        Field(description="fault at a time, such as die:replica-1@600; repeat it for more"),
+    ] = ()
+    sessions: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=100_000,
+            description="for a trace of agents' sessions: how many run at once; a new one begins"
+            " when one ends, and each call is sent after the answer to the one before",
+        ),
+    ] = None
+    session_hours: Annotated[
+        float, Field(gt=0, description="time for which sessions are kept running, in hours")
+    ] = 4.0
+    shared_tools: Annotated[
+        bool,
+        Field(
+            description="count tool descriptions of equal size as the same text in all sessions;"
+            " the trace does not say whether they are"
+        ),
+    ] = True
     slow_ttft_seconds: Annotated[
         float, Field(gt=0, description="a first token after this time is late, in seconds")
     ] = FLEET.slow_ttft_s
@@ -303,17 +318,10 @@ class SimSettings(BaseSettings):
             " 0.5 to 60 s",
         ),
     ] = None
-    seed: Annotated[int, Field(description="the same seed gives the same run, bit for bit")] = (
-        FLEET.seed
-    )
-
     output: Annotated[Path, Field(description="folder for the report and the files")] = Path(
         "pando-sim"
     )
     csv: Annotated[bool, Field(description="write a CSV row for each request and sample")] = True
-    jobs: Annotated[
-        int | None, Field(ge=1, description="runs at a time; default: one per core")
-    ] = None
 
     @model_validator(mode="after")
     def _size_is_fixed_or_scaled(self) -> Self:
@@ -329,10 +337,4 @@ class SimSettings(BaseSettings):
         for name in ("take", "repeat", "speed", "closed_loop", "day_hours", "adapters"):
             if getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(f"{name} is for requests that have times: leave out sessions")
-        return self
-
-    @model_validator(mode="after")
-    def _a_day_repeats_by_itself(self) -> Self:
-        if self.day_hours is not None and self.repeat != 1:
-            raise ValueError("day_hours repeats the trace as often as needed; leave out repeat")
         return self

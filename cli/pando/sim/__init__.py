@@ -6,6 +6,7 @@ Read in this order:
     faults.py     parses faults
     plan.py       plans the runs
     runs.py       runs all of them, each in a process
+    processes.py  how processes start and end
     work.py       one run
     output.py     the folder of their files
     progress.py   progress bars on standard error

@@ -45,6 +45,15 @@ def read(path: Path | None) -> WorkerPool:
     """The only WorkerPool in the file, checked as by the operator. Raises ManifestError."""
     if path is None:
         return parse(NONE)
+    document = read_document(path)
+    try:
+        return parse(document)
+    except InvalidPool as error:
+        raise ManifestError(f"--pool {path}: {' '.join(str(error).split())}") from None
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """The only WorkerPool in the file, as it is written. Raises ManifestError."""
     try:
         documents = list(strict_yaml.load_all(path.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError) as error:
@@ -60,10 +69,7 @@ def read(path: Path | None) -> WorkerPool:
             f"--pool {path}: apiVersion must be {NONE['apiVersion']!r}, not"
             f" {pools[0].get('apiVersion')!r}"
         )
-    try:
-        return parse(pools[0])
-    except InvalidPool as error:
-        raise ManifestError(f"--pool {path}: {' '.join(str(error).split())}") from None
+    return pools[0]
 
 
 def engine(pool: WorkerPool) -> dict[str, Any]:

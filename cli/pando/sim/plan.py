@@ -20,7 +20,7 @@ from pando_sim.policies import POLICIES
 from pando_sim.request import Request
 from pando_sim.scaling import SCALERS
 from pando_sim.session import Crowd
-from pando_sim.settings import ALL, NO_SCALING, SimSettings
+from pando_sim.settings import ALL, NO_SCALING, ReplaySettings, SimSettings
 from pando_sim.spec import (
     CONTEXT_LENGTH,
     WORKER,
@@ -45,6 +45,8 @@ from pando_worker.cores import available_cores
 from pando_worker.settings import LORA_SLOTS
 
 OPERATOR = "pando"  # of the scalings
+NOT_REPEATED = ("trace", "output", "jobs", "csv", "resume")
+"""Settings that change no result, and the trace, which has no flag."""
 SHORTEST_SAMPLE_S, LONGEST_SAMPLE_S, SAMPLES = 0.5, 60.0, 1000
 
 
@@ -112,11 +114,9 @@ def make_plan(settings: SimSettings) -> SimPlan:
             parse_fault(text)
     except (ManifestError, CostModelError, TraceError, FaultError) as error:
         raise SimPlanError(" ".join(str(error).split())) from None
-    worker = _worker(settings, manifest.engine(pool), cost, extent.adapters)
-    _check_room(worker, extent)
     tasks = [
         Task(
-            spec=_fleet(settings, pool, worker, extent, policy, scaling),
+            spec=fleet_of(settings, pool, cost, extent, policy, scaling),
             trace=trace,
             shape=shape,
             sessions=settings.sessions,
@@ -132,13 +132,13 @@ def make_plan(settings: SimSettings) -> SimPlan:
     return SimPlan(tasks=tasks, pool=pool, cost=cost, trace=trace, extent=extent)
 
 
-def command_of(settings: SimSettings) -> str:
+def command_of(settings: ReplaySettings, command: str = "sim") -> str:
     """A command line that repeats these runs: it has all settings that differ from the default."""
-    words = ["pando", "sim", *settings.trace]
-    for name, field in SimSettings.model_fields.items():
+    words = ["pando", command, *settings.trace]
+    for name, field in type(settings).model_fields.items():
         value = getattr(settings, name)
         flag = "--" + name.replace("_", "-")
-        if name in ("trace", "output", "jobs", "csv") or value == field.default:
+        if name in NOT_REPEATED or value == field.default:
             continue
         if isinstance(value, bool):
             words.append(flag if value else flag.replace("--", "--no-", 1))
@@ -148,7 +148,7 @@ def command_of(settings: SimSettings) -> str:
     return shlex.join(words)
 
 
-def jobs(settings: SimSettings) -> int:
+def jobs(settings: ReplaySettings) -> int:
     """Runs at a time."""
     return settings.jobs or available_cores()
 
@@ -308,14 +308,17 @@ def _worker(
     return spec
 
 
-def _fleet(
+def fleet_of(
     settings: SimSettings,
     pool: WorkerPool,
-    worker: WorkerSpec,
+    cost: CostModel,
     extent: Extent,
     policy: str,
     scaling: str,
 ) -> FleetSpec:
+    """The fleet of one run. Raises SimPlanError if this pool cannot be simulated."""
+    worker = _worker(settings, manifest.engine(pool), cost, extent.adapters)
+    _check_room(worker, extent)
     replicas = settings.replicas or pool.spec.replicas
     if scaling != NO_SCALING:
         bounds = pool.spec.scaling

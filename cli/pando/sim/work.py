@@ -4,8 +4,6 @@
 import asyncio
 import gc
 import logging
-import os
-import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +12,7 @@ from pathlib import Path
 
 from pando.sim.faults import parse_fault
 from pando.sim.plan import Task
+from pando.sim.processes import lead_group
 from pando_sim.cost import load
 from pando_sim.fleet.simulate import simulate
 from pando_sim.policies import POLICIES
@@ -49,9 +48,7 @@ def work(
     SIGTERM; it ends by itself when its parent has gone. A guard ends the run's Valkey, however the
     process ends.
     """
-    os.setpgid(0, 0)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    lead_group()
     configure_logs()
     gc.freeze()  # modules loaded by now stay, so collections need not scan them
     try:

@@ -5,8 +5,6 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from html import escape
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -27,7 +25,7 @@ from pando_sim.report.measures import (
 )
 from pando_sim.report.page.verdict import verdict
 from pando_sim.report.plots import bars, distributions, memory, over_time, scaling
-from pando_sim.report.plots.canvas import DASHES, RUN_COLOURS, Plot
+from pando_sim.report.plots.canvas import DASHES, RUN_COLOURS, Plot, titled
 
 SCRIPT = Path(__file__).with_name("script.js")
 MOST_STEPS = 60  # per run, in the table; results.json has all
@@ -80,7 +78,7 @@ def render(about: About, digests: list[Digest]) -> str:
         "tied": _tied,
     }
     runs, measures, events = names(digests), _measures(digests), shared_events(digests)
-    environment.filters["named"] = partial(_named, runs)
+    environment.filters["named"] = lambda svg: titled(svg, runs)
     script = SCRIPT.read_text(encoding="utf-8")
     return environment.get_template("report.html.j2").render(
         about=about,
@@ -89,7 +87,7 @@ def render(about: About, digests: list[Digest]) -> str:
         colours=[number % RUN_COLOURS for number in range(len(runs))],
         dashes=[number // RUN_COLOURS % len(DASHES) for number in range(len(runs))],
         script=script,
-        script_hash=_hash(script),
+        script_hash=script_hash(script),
         statistics=[one.statistics for one in digests],
         measures=measures,
         rows=list(zip(runs, _cells(measures, digests), strict=True)),
@@ -233,16 +231,7 @@ def _flat(settings: Mapping[str, object], prefix: str = "") -> dict[str, str]:
     return found
 
 
-def _named(runs: Sequence[str], svg: str) -> str:
-    """Gives each line of a plot the name of its run, which browsers show under the pointer."""
-    return re.sub(
-        r'(<g class="run-(\d+)"[^>]*>)',
-        lambda found: f"{found[1]}<title>{escape(runs[int(found[2])])}</title>",
-        svg,
-    )
-
-
-def _hash(script: str) -> str:
+def script_hash(script: str) -> str:
     """For the content security policy, which lets nothing else run."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return f"'sha256-{digest}'"

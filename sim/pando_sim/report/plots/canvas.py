@@ -9,6 +9,7 @@ import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 import matplotlib
@@ -104,6 +105,15 @@ class Canvas:
             self.axes.patch.set_visible(False)
             self._figure.savefig(buffer, format="svg", metadata={"Date": None})
         return _for_page(buffer.getvalue(), self._name, title, alt)
+
+
+def titled(svg: str, names: Sequence[str]) -> str:
+    """Gives what belongs to each run a name, which browsers show under the pointer."""
+    return re.sub(
+        r'(<g class="run-(\d+)"[^>]*>)',
+        lambda found: f"{found[1]}<title>{escape(names[int(found[2])])}</title>",
+        svg,
+    )
 
 
 def mark_events(axes: Axes, events: Sequence[Event]) -> None:

@@ -1,0 +1,339 @@
+"""`Course`: a search, from the run of today's manifest to the findings."""
+
+import json
+import shlex
+import time
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+from pando.sim.plan import SimPlanError
+from pando.sim.runs import Interrupted
+from pando.tune.crew import Crew, Job
+from pando.tune.display import Display
+from pando.tune.plan import TunePlan, TunePlanError
+from pando.tune.runs import KnownRuns
+from pando_operator.resource.parse import InvalidPool
+from pando_sim.tuning.choice import (
+    Point,
+    front,
+    holds,
+    in_order,
+    no_worse,
+    recommended,
+)
+from pando_sim.tuning.findings import (
+    DEFAULTS,
+    TODAY,
+    Contribution,
+    Findings,
+    Shown,
+    TuneAbout,
+)
+from pando_sim.tuning.goal import HOPELESS, WEEK_HOURS
+from pando_sim.tuning.outcome import Outcome
+from pando_sim.tuning.search import GENERATION, Search
+from pando_sim.tuning.space import Candidate, Space, Values
+from pando_sim.tuning.variations import AS_RECORDED, VARIATIONS, Variation
+from pando_sim.tuning.watch import NO_BOUNDS, Bounds
+
+FULL = "always full"
+"""The name of today's manifest with as many replicas as it may have, all the time."""
+
+FINALISTS = 4  # played with variations
+MOST_JUDGED = 8  # of the front
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    trials: int
+    minutes: float | None
+    at_a_time: int  # runs
+    varies: bool  # plays the best candidates with variations
+
+
+class Course:
+    """Call `go` once."""
+
+    def __init__(
+        self,
+        plan: TunePlan,
+        limits: Limits,
+        crew: Crew,
+        known: KnownRuns,
+        display: Display,
+        seed: int,
+        about: TuneAbout,
+    ) -> None:
+        self._plan = plan
+        self._limits = limits
+        self._crew = crew
+        self._known = known
+        self._display = display
+        self._about = about
+        self._search = Search(plan.space, seed)
+        self._points: list[Point] = []
+        self._contributions: list[Contribution] = []
+        self._best: Point | None = None
+        self._trials = self._refused = 0
+
+    def go(self) -> Findings:
+        """Raises TunePlanError if no candidate can reach what is asked for, RunError if a run
+        fails, Interrupted after a signal before anything was found."""
+        interrupted = False
+        try:
+            self._begin()
+            self._try_candidates()
+            self._settle()
+            self._judge()
+        except Interrupted:
+            if not self._points:
+                raise
+            interrupted = True
+        return self._findings(interrupted)
+
+    # Steps
+
+    def _begin(self) -> None:
+        """Today's manifest, the defaults, and as many replicas as there may be."""
+        plan = self._plan
+        self._display.begins("today's manifest, the defaults, and all replicas all the time")
+        space = plan.space
+        made = [space.candidate(space.today), space.candidate(space.defaults), self._full()]
+        outcomes = self._play([self._job(one) for one in made])
+        names = (TODAY, DEFAULTS, FULL)
+        self._points = [
+            Point(name, one.values, outcome)
+            for name, one, outcome in zip(names, made, outcomes, strict=True)
+        ]
+        self._check_reachable(outcomes[2])
+        self._display.estimated(self._limits.trials, outcomes, self._limits.at_a_time)
+
+    def _full(self) -> Candidate:
+        document = deepcopy(self._plan.document)
+        scaling = document["spec"]["scaling"]
+        scaling["minReplicas"] = scaling["maxReplicas"]
+        for name in ("budget", "idleSeconds", "schedules"):  # some of them could forbid that
+            scaling.pop(name, None)
+        space = Space(document, self._plan.sim.policy[0], self._plan.space.knobs)
+        return space.candidate(space.today)
+
+    def _check_reachable(self, full: Outcome) -> None:
+        goal, scaling = self._plan.goal, self._plan.planned.pool.spec.scaling
+        if goal.budget is not None:
+            least = self._plan.planned.pool.spec.tensor_parallel_size * WEEK_HOURS
+            if scaling.min_replicas and goal.budget < least:
+                raise TunePlanError(
+                    f"--budget {goal.budget:g}: one replica all week costs {least:g} GPU-hours"
+                )
+        elif not full.meets(goal):
+            raise TunePlanError(
+                f"no number of replicas up to maxReplicas, {scaling.max_replicas}, reaches this:"
+                f" with all of them all the time {full.late:.1%} of the requests have a first token"
+                f" later than {goal.ttft_s:g} s, and {full.slow:.1%} more than {goal.gap_s:g} s"
+                " between tokens; 1 % may"
+            )
+
+    def _try_candidates(self) -> None:
+        started = time.monotonic()
+        while self._trials < self._limits.trials:
+            minutes = self._limits.minutes
+            if minutes is not None and time.monotonic() - started > 60 * minutes:
+                break
+            self._generation(min(GENERATION, self._limits.trials - self._trials))
+            self._display.tried(self._trials, self._limits.trials, self._ordered()[0], self._today)
+
+    def _generation(self, size: int) -> None:
+        asked = [self._search.ask() for _ in range(size)]
+        bounds = Bounds(
+            front=tuple(
+                (one.searched.gpu_hours, one.searched.missed) for one in front(self._points)
+            ),
+            most_missed=max(HOPELESS, self._today.searched.missed),
+        )
+        jobs, made = [], []
+        for trial, values in asked:
+            self._trials += 1
+            try:
+                candidate = self._plan.space.candidate(values)
+                jobs.append(self._job(candidate, bounds=bounds, name=f"candidate {self._trials}"))
+                made.append((trial, candidate))
+            except (InvalidPool, SimPlanError):
+                self._refused += 1
+                self._search.tell(trial, None)
+        outcomes = self._play(jobs)
+        for (trial, candidate), job, outcome in zip(made, jobs, outcomes, strict=True):
+            self._points.append(Point(job.name, candidate.values, outcome))
+            self._search.tell(trial, outcome)
+
+    def _settle(self) -> None:
+        """Finds the recommended point, without fields that change nothing."""
+        ordered = self._ordered()
+        best = ordered[0]
+        if self._limits.varies:
+            self._display.begins("the best candidates with other arrivals, starts and a loss")
+            self._vary([self._today, self._defaults, *ordered[:FINALISTS]])
+            best = recommended(ordered[:FINALISTS], self._today)
+        self._best = best
+        if best is self._today:
+            return
+        self._display.begins("what each field contributes")
+        without = self._without(best)
+        useless = [
+            path for path, one in without.items() if no_worse(one, best.searched, self._plan.goal)
+        ]
+        if useless:
+            values = best.values | {path: self._plan.space.today[path] for path in useless}
+            simple = self._played(values, f"{best.name}, simplified")
+            if simple is not None and no_worse(simple.searched, best.searched, self._plan.goal):
+                if self._limits.varies:
+                    self._vary([simple])
+                if recommended([simple, best], self._today) is simple:
+                    self._points.append(simple)
+                    self._best = best = simple
+                    without = self._without(best)
+        space = self._plan.space
+        words = {knob.path: knob.words for knob in space.knobs}
+        self._contributions = [
+            Contribution(
+                path=path,
+                words=words[path],
+                today=space.today[path],
+                value=best.values[path],
+                without=outcome,
+            )
+            for path, outcome in without.items()
+        ]
+
+    def _judge(self) -> None:
+        self._display.begins("the best candidates on the other part of the trace")
+        assert self._best is not None, "it was settled"
+        chosen = [self._today, self._defaults, self._best, *front(self._points)[-MOST_JUDGED:]]
+        points = list({one.name: one for one in chosen if one.name != FULL}.values())
+        jobs = []
+        for point in points:
+            candidate = self._plan.space.candidate(point.values)
+            jobs.append(self._job(candidate, name=point.name, is_judged=True))
+        for point, outcome in zip(points, self._play(jobs), strict=True):
+            point.judged = outcome
+
+    # Runs
+
+    def _without(self, best: Point) -> dict[str, Outcome]:
+        """Outcomes of the point with each changed field as it is today, by path."""
+        space, paths, jobs = self._plan.space, [], []
+        for path in space.changed(best.values):
+            try:
+                candidate = space.candidate(best.values | {path: space.today[path]})
+            except InvalidPool:
+                continue  # another field of it needs this one
+            paths.append(path)
+            jobs.append(self._job(candidate, name=f"without {path}"))
+        return dict(zip(paths, self._play(jobs), strict=True))
+
+    def _played(self, values: Values, name: str) -> Point | None:
+        try:
+            candidate = self._plan.space.candidate(values)
+        except InvalidPool:
+            return None
+        return Point(name, candidate.values, self._play([self._job(candidate, name=name)])[0])
+
+    def _vary(self, points: Sequence[Point]) -> None:
+        new = {point.name: point for point in points if not point.varied}
+        todo = [(point, one) for point in new.values() for one in VARIATIONS]
+        jobs = [
+            self._job(self._plan.space.candidate(point.values), name=point.name, variation=one)
+            for point, one in todo
+        ]
+        for (point, variation), outcome in zip(todo, self._play(jobs), strict=True):
+            point.varied[variation.name] = outcome
+
+    def _job(
+        self,
+        candidate: Candidate,
+        *,
+        bounds: Bounds = NO_BOUNDS,
+        name: str = "",
+        is_judged: bool = False,
+        variation: Variation = AS_RECORDED,
+    ) -> Job:
+        return Job(
+            name=name,
+            spec=self._plan.fleet(candidate),
+            pool=candidate.pool,
+            is_judged=is_judged,
+            variation=variation,
+            bounds=bounds,
+        )
+
+    def _play(self, jobs: Sequence[Job]) -> list[Outcome]:
+        """The outcomes in order; those that are known are not played again."""
+        outcomes: dict[int, Outcome] = {}
+        for number, job in enumerate(jobs):
+            if (known := self._known.get(job)) is not None:
+                outcomes[number] = known
+        numbers = [number for number in range(len(jobs)) if number not in outcomes]
+
+        def done(place: int, outcome: Outcome) -> None:
+            outcomes[numbers[place]] = outcome
+            self._known.add(jobs[numbers[place]], outcome)
+            self._display.ran()
+
+        self._crew.run([jobs[number] for number in numbers], done)
+        return [outcomes[number] for number in range(len(jobs))]
+
+    # What was found
+
+    @property
+    def _today(self) -> Point:
+        return self._points[0]
+
+    @property
+    def _defaults(self) -> Point:
+        return self._points[1]
+
+    def _ordered(self) -> list[Point]:
+        return in_order([one for one in self._points if one.name != FULL], self._plan.goal)
+
+    def _findings(self, interrupted: bool) -> Findings:
+        best = self._best or self._ordered()[0]
+        keeps = not holds(best, self._today, self._plan.goal)
+        chosen = self._today if keeps else best
+        space = self._plan.space
+        patch = space.patch(chosen.values)
+        on_front = {one.name for one in front(self._points)}
+        policy = chosen.values.get("policy")
+        return Findings(
+            about=self._about,
+            trials=self._trials,
+            lost=sum(not one.searched.is_whole for one in self._points),
+            refused=self._refused,
+            interrupted=interrupted,
+            points=[_shown(one, one.name in on_front) for one in self._points],
+            recommended=chosen.name,
+            is_kept_today=keeps,
+            contributions=[] if keeps else self._contributions,
+            importances=self._search.importances(),
+            policy=None if policy in (None, space.today.get("policy")) else str(policy),
+            patch=json.dumps(patch) if patch else "",
+            apply=self._apply(patch) if patch else "",
+        )
+
+    def _apply(self, patch: dict[str, Any]) -> str:
+        metadata = self._plan.planned.pool.metadata
+        words = ["kubectl", "patch", "workerpool", metadata.name, "--namespace", metadata.namespace]
+        return shlex.join([*words, "--type", "merge", "--patch", json.dumps(patch)])
+
+
+def _shown(point: Point, is_on_front: bool) -> Shown:
+    worst = point.worst
+    return Shown(
+        name=point.name,
+        values=point.values,
+        is_on_front=is_on_front,
+        searched=point.searched,
+        judged=point.judged,
+        varied=point.varied,
+        worst=None if worst is None else worst[0],
+    )

@@ -1,0 +1,121 @@
+"""Plans a search: today's pool, the fields, and the parts of the trace."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pando.sim import manifest
+from pando.sim.plan import OPERATOR, SimPlan, SimPlanError, fleet_of, make_plan
+from pando.tune.settings import TuneSettings
+from pando_sim.policies.pando import own
+from pando_sim.settings import ReplaySettings, SimSettings
+from pando_sim.spec import FleetSpec
+from pando_sim.traces import Shape, Trace, TraceError, shaped
+from pando_sim.tuning.goal import Goal
+from pando_sim.tuning.knobs import POLICY, KnobError, asked_knob, scaling_knobs
+from pando_sim.tuning.parts import Parts, divided
+from pando_sim.tuning.space import Candidate, Space, chosen_knobs
+
+BEAT_S = 2.5
+"""The interval of heartbeats; at the worker's own 0.5 s a day would take several times as long."""
+
+
+class TunePlanError(Exception):
+    """These settings cannot be searched; the message is one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What every process needs to play the parts of the trace."""
+
+    trace: Trace
+    shape: Shape
+    seed: int
+    goal: Goal
+
+    def parts(self) -> Parts:
+        return divided(list(shaped(self.trace, self.shape)), self.seed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunePlan:
+    stage: Stage
+    parts: Parts
+    document: dict[str, Any]  # today's manifest
+    space: Space
+    sim: SimSettings  # of a run of today's manifest
+    planned: SimPlan  # the same run
+
+    @property
+    def goal(self) -> Goal:
+        return self.stage.goal
+
+    def fleet(self, candidate: Candidate) -> FleetSpec:
+        """Raises SimPlanError if the candidate cannot be simulated."""
+        spec = fleet_of(
+            self.sim,
+            candidate.pool,
+            self.planned.cost,
+            self.planned.extent,
+            candidate.policy,
+            OPERATOR,
+        )
+        return replace(spec, worker=replace(spec.worker, beat_s=BEAT_S))
+
+
+def make_tune_plan(settings: TuneSettings) -> TunePlan:
+    """Reads the whole trace. Raises TunePlanError."""
+    assert settings.pool is not None, "checked with the settings"
+    try:
+        document = manifest.read_document(settings.pool)
+        pool = manifest.read(settings.pool)
+        sim = _sim_settings(settings)
+        goal = Goal(ttft_s=settings.ttft_p99, gap_s=settings.gap_p99, budget=settings.budget)
+        most = pool.spec.scaling.max_replicas
+        if most is None:
+            raise TunePlanError(
+                f"--pool {settings.pool}: spec.scaling.maxReplicas is required: it says what you"
+                " can pay for at most"
+            )
+        known = scaling_knobs(goal, most)
+        asked = [asked_knob(text, known) for text in settings.search]
+        knobs = chosen_knobs(known, asked, settings.only, document)
+        if any(knob.path == POLICY for knob in knobs) and settings.policy not in [
+            kind.name for kind in own()
+        ]:
+            raise TunePlanError(
+                f"--policy {settings.policy} is not Pando's, and cannot be searched"
+            )
+        space = Space(document, settings.policy, knobs)
+        planned = make_plan(sim)
+        stage = Stage(planned.trace, planned.tasks[0].shape, settings.seed, goal)
+        parts = stage.parts()
+    except (manifest.ManifestError, KnobError, SimPlanError, TraceError) as error:
+        raise TunePlanError(" ".join(str(error).split())) from None
+    if not parts.searched or not parts.judged:
+        raise TunePlanError(
+            f"{settings.trace[0]}: all of its requests are one conversation, so there is nothing to"
+            " judge on"
+        )
+    if parts.too_short and not settings.anyway:
+        raise TunePlanError(f"{parts.too_short}; --anyway searches it all the same")
+    return TunePlan(
+        stage=stage,
+        parts=parts,
+        document=document,
+        space=space,
+        sim=sim,
+        planned=planned,
+    )
+
+
+def _sim_settings(settings: TuneSettings) -> SimSettings:
+    """The settings with which `pando sim` would play this trace."""
+    same = {name: getattr(settings, name) for name in ReplaySettings.model_fields}
+    return SimSettings.model_construct(
+        **same,
+        policy=(settings.policy,),
+        scaling=(OPERATOR,),
+        slow_ttft_seconds=settings.ttft_p99,
+        slow_gap_seconds=settings.gap_p99,
+        csv=False,
+    )

@@ -1,0 +1,90 @@
+"""Every setting of `pando tune`."""
+
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+from pydantic_settings import SettingsConfigDict
+
+from pando_sim.settings import FLEET, ReplaySettings, Words
+from pando_sim.settings import PolicyName as AnyPolicyName
+
+
+class TuneSettings(ReplaySettings):
+    """Searches the settings of a pool that serve a trace best, by simulating it.
+
+    Candidates are searched on one part of the trace and judged on another. Prints a table and what
+    each field contributes, and writes report.html, results.json, pool.yaml and patch.json. The
+    same seed gives the same answer. Ctrl-C ends the search and shows what it has found.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="PANDO_TUNE_", extra="forbid", frozen=True)
+
+    ttft_p99: Annotated[
+        float, Field(gt=0, description="seconds within which 99 % of the first tokens shall come")
+    ] = FLEET.slow_ttft_s
+    gap_p99: Annotated[
+        float,
+        Field(
+            gt=0,
+            description="seconds below which the mean time between tokens shall be for 99 % of the"
+            " requests",
+        ),
+    ] = FLEET.slow_gap_s
+    budget: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            description="GPU-hours a week: ask for the fewest misses for it, instead of the fewest"
+            " GPU-hours with which 99 % are in time",
+        ),
+    ] = None
+    search: Annotated[
+        Words[str],
+        Field(
+            description="FIELD=LOW..HIGH: another range for a field, or a field that is searched"
+            " only if asked for, such as engine.maxTotalTokens=50000..120000;"
+            " policy=all or policy=ONE+OTHER for placement policies; repeat it for more"
+        ),
+    ] = ()
+    only: Annotated[
+        Words[str],
+        Field(
+            description="search this field of spec.scaling only (target.pressure, …); repeat it"
+            " for more; 'named': those that the manifest sets"
+        ),
+    ] = ()
+    policy: Annotated[AnyPolicyName, Field(description="placement policy of the routers today")] = (
+        FLEET.policy
+    )
+    vary: Annotated[
+        bool,
+        Field(
+            description="also play the best candidates with 20 % more and fewer arrivals, starts"
+            " that take twice as long, and a lost replica; leaves out those on a cliff"
+        ),
+    ] = False
+    trials: Annotated[int, Field(ge=1, le=100_000, description="candidates to try")] = 60
+    minutes: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            description="time after which no further candidates are tried; judging comes after it",
+        ),
+    ] = None
+    resume: Annotated[
+        bool,
+        Field(description="go on with the search whose runs are in the output folder"),
+    ] = False
+    anyway: Annotated[
+        bool, Field(description="search also a trace that is too short to say much")
+    ] = False
+    output: Annotated[Path, Field(description="folder for the report and the files")] = Path(
+        "pando-tune"
+    )
+
+    @model_validator(mode="after")
+    def _has_a_pool(self) -> Self:
+        if self.pool is None:
+            raise ValueError("pool is required: the manifest whose settings are searched")
+        return self

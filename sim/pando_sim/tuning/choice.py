@@ -1,0 +1,97 @@
+"""The front of the candidates, and the point on it that is recommended."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pando_sim.tuning.goal import ALLOWED, Goal
+from pando_sim.tuning.outcome import Outcome
+from pando_sim.tuning.space import Values
+
+CLIFF = 2 * ALLOWED
+"""A worst case that misses more than this, and more than today's manifest does, is a cliff."""
+
+
+@dataclass(slots=True)
+class Point:
+    """A candidate and what its runs said. Each dict has an outcome by the variation's name."""
+
+    name: str  # of the candidate
+    values: Values
+    searched: Outcome
+    varied: dict[str, Outcome] = field(default_factory=dict)  # on the part that was searched
+    judged: Outcome | None = None
+
+    @property
+    def worst(self) -> tuple[str, Outcome] | None:
+        """The variation with the most misses; None if none was run."""
+        return max(self.varied.items(), key=lambda one: one[1].missed, default=None)
+
+
+def front(points: Sequence[Point]) -> list[Point]:
+    """The points that no other one beats, from the cheapest on; of equal ones the first."""
+    kept: list[Point] = []
+    whole = [one for one in points if one.searched.is_whole]
+    for one in sorted(whole, key=lambda one: (one.searched.gpu_hours, one.searched.missed)):
+        if not kept or one.searched.missed < kept[-1].searched.missed:
+            kept.append(one)
+    return kept
+
+
+def in_order(points: Sequence[Point], goal: Goal) -> list[Point]:
+    """The points that may be recommended, the best first.
+
+    Without a budget: those that keep the goal's times, by cost; if none does, the one with the
+    fewest misses. With a budget: those that it pays for, by misses; if it pays for none, the
+    cheapest.
+    """
+    on_front = front(points)
+    if goal.budget is not None:
+        paid = [one for one in on_front if one.searched.gpu_hours_a_week <= goal.budget]
+        return sorted(paid, key=lambda one: one.searched.missed) or on_front[:1]
+    whole = [one for one in points if one.searched.is_whole]
+    kept = [one for one in whole if one.searched.meets(goal)]
+    cost = sorted(kept, key=lambda one: (one.searched.gpu_hours, one.searched.missed))
+    return cost or on_front[-1:]
+
+
+def is_on_cliff(point: Point, today: Point) -> bool:
+    """Whether one of its variations is bad, and worse than today's worst."""
+    worst, known = point.worst, today.worst
+    if worst is None:
+        return False
+    least = CLIFF if known is None else max(CLIFF, known[1].missed)
+    return worst[1].missed > least
+
+
+def recommended(ordered: Sequence[Point], today: Point) -> Point:
+    """The first that is not on a cliff; if all are, the one whose worst case is the best.
+
+    `ordered`: at least one.
+    """
+    for point in ordered:
+        if not is_on_cliff(point, today):
+            return point
+    return min(ordered, key=lambda one: one.worst[1].missed if one.worst else 0.0)
+
+
+def holds(point: Point, today: Point, goal: Goal) -> bool:
+    """Whether the judged part agrees that this point is not worse than today's manifest: it keeps
+    the times where that keeps them, and is not beaten by it."""
+    if point.judged is None or today.judged is None or point is today:
+        return True
+    if today.judged.meets(goal) and not point.judged.meets(goal):
+        return False
+    return not today.judged.beats(point.judged)
+
+
+def no_worse(without: Outcome, best: Outcome, goal: Goal) -> bool:
+    """Whether a field that was set back changes nothing that counts: half a percent of the cost,
+    and misses that are still allowed or no more than they were."""
+    if not without.is_whole or without.gpu_hours > best.gpu_hours * 1.005:
+        return False
+    return without.missed <= best.missed or (best.meets(goal) and without.meets(goal))
+
+
+def saved(point: Outcome, other: Outcome) -> float:
+    """The share of the other's GPU-hours that it needs less."""
+    return 1 - point.gpu_hours / other.gpu_hours

@@ -1,0 +1,21 @@
+"""`Goal`: what a pool is tuned for."""
+
+from dataclasses import dataclass
+
+ALLOWED = 0.01
+"""The share of requests that may miss a time which is asked for at the 99th percentile."""
+
+WEEK_HOURS = 168.0
+
+HOPELESS = 0.1
+"""Where more requests than this share miss, a candidate is of no interest, whatever it costs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """99 % of the requests shall have a first token within `ttft_s`, and 99 % a mean time between
+    tokens within `gap_s`; a request that was not answered has neither."""
+
+    ttft_s: float
+    gap_s: float
+    budget: float | None = None  # GPU-hours a week; the fewest misses for it, not the least hours

@@ -1,0 +1,71 @@
+"""`Outcome`: what a run says about its candidate."""
+
+import msgspec
+import numpy as np
+
+from pando_sim.records import Run
+from pando_sim.report.columns import columns
+from pando_sim.report.statistics import spread
+from pando_sim.tuning.goal import ALLOWED, WEEK_HOURS, Goal
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """Shares are of all requests, those that were refused or failed included."""
+
+    gpu_hours: float
+    hours: float  # of the trace's part
+    requests: int
+    missed: float  # share that missed one of the goal's times
+    late: float  # share without a first token in time
+    slow: float  # share without tokens in time
+    unanswered: float  # share that was refused or failed
+    ttft_p99_s: float | None = None  # of requests that have a first token
+    gap_p99_s: float | None = None
+    hit_rate: float | None = None
+    most_replicas: int = 0
+    ended_at: float | None = None  # lost: the share of the time after which the run was ended; the
+    # other numbers are then what it would have come to at the same rates
+    wall_s: float = 0.0
+
+    @property
+    def gpu_hours_a_week(self) -> float:
+        return self.gpu_hours * WEEK_HOURS / self.hours
+
+    @property
+    def is_whole(self) -> bool:
+        return self.ended_at is None
+
+    def meets(self, goal: Goal) -> bool:
+        """Whether 99 % of the requests keep each time, and the budget is kept."""
+        if goal.budget is not None and self.gpu_hours_a_week > goal.budget:
+            return False
+        return max(self.late, self.slow) <= ALLOWED
+
+    def beats(self, other: "Outcome") -> bool:
+        """Whether it costs less for no more misses, or has fewer for no more cost."""
+        mine, others = (self.gpu_hours, self.missed), (other.gpu_hours, other.missed)
+        return mine != others and mine[0] <= others[0] and mine[1] <= others[1]
+
+
+def outcome_of(run: Run, goal: Goal, hours: float, gpus_per_replica: int) -> Outcome:
+    """`run`: a whole one, with at least one request."""
+    requests = columns(run.served)
+    late = ~(requests.finished & (requests.ttft <= goal.ttft_s))
+    slow = ~(requests.finished & (np.nan_to_num(requests.gap) <= goal.gap_s))
+    ttft, gap = spread(requests.ttft), spread(requests.gap)
+    prompt = int(requests.prompt[~np.isnan(requests.first_token)].sum())
+    cached = int(requests.cached[~np.isnan(requests.first_token)].sum())
+    return Outcome(
+        gpu_hours=round(run.samples[-1].replica_seconds / 3600 * gpus_per_replica, 4),
+        hours=hours,
+        requests=len(run.served),
+        missed=float((late | slow).mean()),
+        late=float(late.mean()),
+        slow=float(slow.mean()),
+        unanswered=float((~requests.finished).mean()),
+        ttft_p99_s=None if ttft is None else ttft.p99,
+        gap_p99_s=None if gap is None else gap.p99,
+        hit_rate=cached / prompt if prompt else None,
+        most_replicas=max(sample.replicas for sample in run.samples),
+        wall_s=run.wall_s,
+    )

@@ -1,0 +1,157 @@
+"""`Space`: from values of the knobs to a manifest that the operator accepts, and back."""
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+from pando_operator.resource.parse import parse
+from pando_operator.resource.pool import WorkerPool
+from pando_sim.tuning.knobs import POLICY, SCALING, Knob, KnobError, Value
+
+Document = dict[str, Any]
+"""A WorkerPool as JSON."""
+
+Values = dict[str, Value]
+"""By path of the knob."""
+
+_PARTS_THAT_A_KNOB_TURNS_ON = {"scaling.panic.threshold": "scaling.panic"}
+"""Turning the knob off removes the whole part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Values, and the manifest that has them."""
+
+    values: Values
+    document: Document
+    pool: WorkerPool
+    policy: str
+
+
+class Space:
+    """All manifests that differ from `document` in the knobs only."""
+
+    def __init__(self, document: Document, policy: str, knobs: Sequence[Knob]) -> None:
+        """
+        Args:
+            document: today's manifest, valid.
+            policy: today's placement policy.
+        """
+        self._document = document
+        self._policy = policy
+        self.today: Values = {}
+        spec = parse(document).spec.model_dump(by_alias=True, mode="json")
+        for knob in knobs:
+            self.today[knob.path] = policy if knob.path == POLICY else _at(spec, knob.path)
+        self.knobs = tuple(knob.covering(self.today[knob.path]) for knob in knobs)
+
+    @property
+    def defaults(self) -> Values:
+        """Every knob of `spec.scaling` as if the manifest did not name it."""
+        document = deepcopy(self._document)
+        for knob in self.knobs:
+            if knob.path.startswith(SCALING):
+                _remove(document["spec"], _PARTS_THAT_A_KNOB_TURNS_ON.get(knob.path, knob.path))
+        plain = Space(document, self._policy, self.knobs)
+        return plain.today
+
+    def tries(self) -> list[Values]:
+        """What is tried first: the defaults with one knob turned."""
+        plain = self.defaults
+        return [
+            plain | {knob.path: value}
+            for knob in self.knobs
+            for value in (knob.tries or knob.choices)
+            if value != plain[knob.path]
+        ]
+
+    def candidate(self, values: Mapping[str, Value]) -> Candidate:
+        """Raises InvalidPool if the operator would refuse it."""
+        document, policy = deepcopy(self._document), self._policy
+        kept: Values = {}
+        for knob in self.knobs:
+            value = values[knob.path]
+            if knob.needs and kept.get(knob.needs) is None:
+                value = self.today[knob.path]
+            kept[knob.path] = value
+            if knob.path == POLICY:
+                policy = str(value)
+            elif value is None:
+                _remove(document["spec"], _PARTS_THAT_A_KNOB_TURNS_ON.get(knob.path, knob.path))
+            elif value != self.today[knob.path]:
+                whole = knob.is_whole and not isinstance(value, str)
+                _set(document["spec"], knob.path, int(value) if whole else value)
+        return Candidate(kept, document, parse(document), policy)
+
+    def changed(self, values: Mapping[str, Value]) -> dict[str, tuple[Value, Value]]:
+        """What differs from today's manifest, by path: its value today and the new one."""
+        return {
+            path: (value, values[path])
+            for path, value in self.today.items()
+            if values[path] != value
+        }
+
+    def patch(self, values: Mapping[str, Value]) -> Document:
+        """A merge patch of the pool; null removes a field."""
+        patch: Document = {}
+        for path, (_, value) in self.changed(values).items():
+            if path == POLICY:
+                continue
+            path = _PARTS_THAT_A_KNOB_TURNS_ON.get(path, path) if value is None else path
+            knob = next(one for one in self.knobs if one.path.startswith(path))
+            whole = knob.is_whole and isinstance(value, float)
+            _set(patch, f"spec.{path}", int(value) if whole and value is not None else value)
+        return patch
+
+
+def chosen_knobs(
+    known: Sequence[Knob], asked: Sequence[Knob], only: Sequence[str], document: Document
+) -> list[Knob]:
+    """The knobs of a search: those of `asked` replace known ones; `only` leaves some of the known.
+
+    `only` has fields, or `named` for those that the manifest sets. Raises KnobError.
+    """
+    by_path = {knob.path: knob for knob in known} | {knob.path: knob for knob in asked}
+    wanted = {one.path for one in asked}
+    for name in only:
+        paths = [path for path in by_path if path in (name, SCALING + name)]
+        if name == "named":
+            paths = [path for path in by_path if _at(document["spec"], path) is not None]
+        elif not paths:
+            fields = ", ".join(path.removeprefix(SCALING) for path in by_path)
+            raise KnobError(f"--only {name!r}: there is no field {name}; there are {fields}")
+        wanted |= set(paths)
+    if not only:
+        return list(by_path.values())
+    if not wanted:
+        raise KnobError("--only named: the manifest sets none of the fields that can be searched")
+    wanted |= {by_path[path].needs for path in wanted if by_path[path].needs in by_path}
+    return [knob for path, knob in by_path.items() if path in wanted]
+
+
+def _at(spec: Mapping[str, Any], path: str) -> Value:
+    part: Any = spec
+    for name in path.split("."):
+        part = part.get(name) if isinstance(part, Mapping) else None
+    return part if isinstance(part, str) or part is None else float(part)
+
+
+def _set(part: Document, path: str, value: Any) -> None:
+    *parents, last = path.split(".")
+    for name in parents:
+        inner = part.get(name)
+        if inner is None:
+            inner = part[name] = {}
+        part = inner
+    part[last] = value
+
+
+def _remove(part: Document, path: str) -> None:
+    *parents, last = path.split(".")
+    for name in parents:
+        inner = part.get(name)
+        if inner is None:
+            return
+        part = inner
+    part.pop(last, None)

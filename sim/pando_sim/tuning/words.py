@@ -1,0 +1,111 @@
+"""What the findings say, in sentences: the same in the terminal and in the report."""
+
+from pando_sim.report.measures import limit, percent
+from pando_sim.tuning.findings import DEFAULTS, TODAY, Contribution, Findings, Shown
+from pando_sim.tuning.goal import ALLOWED
+from pando_sim.tuning.knobs import SCALING, Value
+from pando_sim.tuning.outcome import Outcome
+
+CALLED = {TODAY: "today's manifest", DEFAULTS: "the defaults"}
+OFF = "off"
+
+
+def called(point: Shown) -> str:
+    return CALLED.get(point.name, point.name)
+
+
+def sentences(findings: Findings) -> list[str]:
+    """The result, the most important first."""
+    best, today = findings.point(findings.recommended), findings.point(TODAY)
+    said = [_goal(findings)]
+    if findings.interrupted:
+        said.append("The search was interrupted; this is what it had found until then.")
+    if findings.about.warning:
+        said.append(f"This says little: {findings.about.warning}.")
+    if findings.is_kept_today:
+        said.append(
+            "Keep today's manifest: what was found on the part that was searched does not hold on"
+            " the other part, where today's manifest is no worse."
+        )
+    elif best.name == TODAY:
+        said.append("Keep today's manifest: nothing that was tried is better.")
+    else:
+        said.append(f"Recommended is {called(best)}: {_beside(best.searched, today.searched)}.")
+    if best.judged is not None and today.judged is not None:
+        said.append(
+            f"On the other part of the trace, which judges, it has {_numbers(best.judged)};"
+            f" today's manifest has {_numbers(today.judged)}."
+        )
+    elif best.judged is None:
+        said.append("It was not judged on the other part of the trace.")
+    if best.worst is not None:
+        worst = best.varied[best.worst]
+        said.append(f"Its worst case is “{best.worst}”, with {percent(worst.missed)} missed.")
+    said += _unmet(findings, best)
+    return said
+
+
+def contribution(one: Contribution, best: Outcome) -> str:
+    """What a field of the recommended point is good for."""
+    name = one.path.removeprefix(SCALING)
+    change = f"{name} {shown(one.today)} → {shown(one.value)}"
+    if not one.without.is_whole:
+        return f"{change}: without it the run was lost ({percent(one.without.missed)} missed)"
+    hours = one.without.gpu_hours / best.gpu_hours - 1
+    missed = f"{percent(one.without.missed)} missed instead of {percent(best.missed)}"
+    if abs(hours) < 0.0005:
+        return f"{change}: without it as many GPU-hours, {missed}"
+    more = "more" if hours > 0 else "fewer"
+    return f"{change}: without it {abs(100 * hours):.1f} % {more} GPU-hours, {missed}"
+
+
+def important(shares: dict[str, float]) -> str:
+    """The fields that made the most difference among all candidates."""
+    first = sorted(shares.items(), key=lambda one: -one[1])[:3]
+    return ", ".join(f"{path.removeprefix(SCALING)} ({100 * share:.0f} %)" for path, share in first)
+
+
+def shown(value: Value) -> str:
+    return OFF if value is None else value if isinstance(value, str) else f"{value:g}"
+
+
+def _goal(findings: Findings) -> str:
+    about = findings.about
+    ttft, gap = limit(about.ttft_p99_s), limit(about.gap_p99_s)
+    times = f"a first token within {ttft} and {gap} between tokens"
+    if about.budget is not None:
+        return f"Asked for: the fewest misses of {times} for {about.budget:g} GPU-hours a week."
+    return f"Asked for: 99 % of the requests with {times}, for the fewest GPU-hours."
+
+
+def _numbers(one: Outcome) -> str:
+    return f"{one.gpu_hours_a_week:,.0f} GPU-hours a week and {percent(one.missed)} missed"
+
+
+def _beside(one: Outcome, today: Outcome) -> str:
+    less = 1 - one.gpu_hours / today.gpu_hours
+    change = f"{abs(100 * less):.1f} % {'fewer' if less >= 0 else 'more'}"
+    return (
+        f"{_numbers(one)}; today's manifest has {_numbers(today)}: {change} GPU-hours on the part"
+        " of the trace that was searched"
+    )
+
+
+def _unmet(findings: Findings, best: Shown) -> list[str]:
+    about, found = findings.about, best.judged or best.searched
+    if about.budget is not None:
+        if found.gpu_hours_a_week > about.budget:
+            return [f"No candidate costs as little as {about.budget:g} GPU-hours a week."]
+        return []
+    if max(best.searched.late, best.searched.slow) <= ALLOWED:
+        if max(found.late, found.slow) > ALLOWED:
+            return [
+                f"On the other part it misses what was asked for: {percent(found.late)} have a late"
+                f" first token, {percent(found.slow)} slow tokens."
+            ]
+        return []
+    return [
+        "No candidate reaches what was asked for; the recommended one comes closest:"
+        f" {percent(best.searched.late)} have a late first token, {percent(best.searched.slow)}"
+        " slow tokens, and 1 % may."
+    ]

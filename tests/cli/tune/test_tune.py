@@ -1,0 +1,195 @@
+"""`pando tune` as a command: its errors, its files, and that it can be ended and go on."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+from pando.main import main
+from pando_operator.resource.parse import parse
+from tests.waiting import PATIENCE_S, until
+
+COST = "h100-llama-3.1-8b-fp8"
+Capture = pytest.CaptureFixture[str]
+
+
+def pool(folder: Path, **scaling: Any) -> str:
+    path = folder / "pool.yaml"
+    document = {
+        "apiVersion": "pando.dev/v1alpha1",
+        "kind": "WorkerPool",
+        "metadata": {"name": "chat"},
+        "spec": {
+            "model": "simulated",
+            "replicas": 1,
+            "engine": {"maxTotalTokens": 40_000, "radixCache": False},
+            "scaling": {"minReplicas": 1, "maxReplicas": 3, **scaling},
+        },
+    }
+    path.write_text(yaml.safe_dump(document))
+    return str(path)
+
+
+def trace(folder: Path, requests: int = 400, seconds: float = 240.0) -> str:
+    """Requests that share nothing, with a burst in the middle."""
+    draw, path = random.Random(0), folder / "trace.jsonl"
+    times = [draw.uniform(0, seconds) for _ in range(requests // 2)]
+    times += [draw.gauss(seconds / 2, seconds / 20) for _ in range(requests // 2)]
+    rows = [
+        {"timestamp": round(1000 * max(0.0, at_s)), "input_length": 1500, "output_length": 30}
+        for at_s in sorted(times)
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return str(path)
+
+
+def refused(capsys: Capture, *arguments: str) -> str:
+    """The one line with which it ends, with exit code 2."""
+    with pytest.raises(SystemExit) as end:
+        main(["tune", *arguments])
+    said = capsys.readouterr()
+    assert end.value.code == 2, said.err
+    assert len(said.err.splitlines()) == 1, said.err
+    assert said.err.startswith("pando tune: ")
+    return said.err
+
+
+def test_a_trace_without_requests_is_one_line(tmp_path: Path, capsys: Capture) -> None:
+    empty = tmp_path / "empty.jsonl"
+    empty.write_text("")
+    assert "contains no requests" in refused(capsys, str(empty), "--pool", pool(tmp_path))
+
+
+def test_a_trace_of_another_model_is_one_line(tmp_path: Path, capsys: Capture) -> None:
+    chat = {"timestamp": 1, "model": "a", "messages": [{"role": "user", "content": "hello"}]}
+    path = tmp_path / "chats.jsonl"
+    path.write_text(json.dumps(chat))
+    said = refused(capsys, str(path), "--pool", pool(tmp_path), "--trace-model", "b")
+    assert "has no request for --trace-model 'b'" in said
+
+
+def test_a_manifest_without_a_maximum_is_one_line(tmp_path: Path, capsys: Capture) -> None:
+    manual = pool(tmp_path, mode="Manual", maxReplicas=None)
+    text = Path(manual).read_text().replace("    maxReplicas: null\n", "")
+    Path(manual).write_text(text)
+    said = refused(capsys, trace(tmp_path), "--pool", manual, "--cost-model", COST)
+    assert "spec.scaling.maxReplicas is required" in said
+
+
+def test_a_trace_that_is_too_short_is_one_line(tmp_path: Path, capsys: Capture) -> None:
+    said = refused(capsys, trace(tmp_path), "--pool", pool(tmp_path), "--cost-model", COST)
+    assert "requests: the 99th percentile is decided by" in said
+    assert "--anyway" in said
+
+
+def test_no_pool_is_one_line(tmp_path: Path, capsys: Capture) -> None:
+    assert "pool is required" in refused(capsys, trace(tmp_path))
+
+
+def test_a_budget_below_one_replica_and_wrong_fields_are_one_line(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    common = [trace(tmp_path), "--pool", pool(tmp_path), "--cost-model", COST, "--anyway"]
+    assert "there is no field speed" in refused(capsys, *common, "--only", "speed")
+    assert "LOW below HIGH" in refused(capsys, *common, "--search", "windowSeconds=9..1")
+    said = refused(capsys, *common, "--resume", "--output", str(tmp_path / "out"))
+    assert "nothing to go on with" in said
+
+
+def start(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
+    """A command in a process group of its own, as a shell starts it."""
+    words = [sys.executable, "-m", "pando", "tune", trace(folder), "--pool", pool(folder)]
+    words += ["--cost-model", COST, "--ttft-p99", "1", "--start-seconds", "15", "--anyway"]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PANDO_TUNE_")}
+    return subprocess.Popen(
+        [*words, "--output", str(folder / "out"), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        start_new_session=True,
+    )
+
+
+def found(folder: Path) -> dict[str, Any]:
+    """The findings, without what differs from run to run."""
+    results: dict[str, Any] = json.loads((folder / "out" / "results.json").read_text())
+    for point in results["points"]:
+        for one in (point["searched"], point["judged"], *point["varied"].values()):
+            if one:
+                del one["wall_s"]
+    for one in results["contributions"]:
+        del one["without"]["wall_s"]
+    return results
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_search_that_was_ended_goes_on_to_the_same_answer(tmp_path: Path) -> None:
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    for folder in (whole, cut):
+        folder.mkdir()
+    process = start(whole, "--trials", "12", "--vary")
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    assert "Recommended is" in out or "Keep today's manifest" in out
+    first = found(whole)
+    _check_manifest(whole, first)
+
+    process = start(cut, "--trials", "12", "--vary", "--jobs", "1")
+    runs = cut / "out" / "runs.jsonl"
+    until(
+        lambda: runs.exists() and len(runs.read_text().splitlines()) > 5,
+        "some runs have ended",
+        PATIENCE_S,
+    )
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 130, err
+    assert "The search was interrupted; this is what it had found until then." in out
+    assert "Traceback" not in err
+    _, alive = psutil.wait_procs(children, timeout=PATIENCE_S)
+    assert not alive
+
+    process = start(cut, "--trials", "12", "--vary", "--resume")
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    again = found(cut)
+    for results in (first, again):
+        del results["about"]
+    assert again == first
+
+    process = start(cut, "--trials", "12", "--resume", "--seed", "1")
+    _, err = process.communicate()
+    assert process.returncode == 2
+    assert "is of another search" in err
+
+
+def _check_manifest(folder: Path, results: dict[str, Any]) -> None:
+    """The manifest is one that the operator accepts, and the page has every plot's names."""
+    document = yaml.safe_load((folder / "out" / "pool.yaml").read_text())
+    assert parse(document).spec.scaling.max_replicas == 3
+    page = (folder / "out" / "report.html").read_text()
+    assert page.count("<title>today&#x27;s manifest: ") == 2, "searched and judged"
+    assert "{{" not in page
+    judged = [one for one in results["points"] if one["judged"]]
+    assert {"today", "defaults", results["recommended"]} <= {one["name"] for one in judged}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_target_that_no_size_reaches_is_one_line(tmp_path: Path) -> None:
+    process = start(tmp_path, "--trials", "6", "--ttft-p99", "0.001")
+    _, err = process.communicate()
+    assert process.returncode == 2
+    said = err.splitlines()[-1]
+    assert said.startswith("pando tune: no number of replicas up to maxReplicas, 3, reaches this")

@@ -1,0 +1,99 @@
+"""The front, the recommended point, and when today's manifest is kept."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pando_sim.tuning.choice import (
+    Point,
+    front,
+    holds,
+    in_order,
+    is_on_cliff,
+    no_worse,
+    recommended,
+)
+from pando_sim.tuning.goal import Goal
+from tests.sim.tuning.manifests import GOAL, outcome
+
+
+def point(name: str, gpu_hours: float, missed: float, **fields: float) -> Point:
+    return Point(name, {}, outcome(gpu_hours, missed, **fields))
+
+
+numbers = st.integers(1, 8)
+
+
+@given(st.lists(st.tuples(numbers, numbers), min_size=1, max_size=30))
+def test_the_front_has_exactly_what_no_other_point_beats(pairs: list[tuple[int, int]]) -> None:
+    points = [point(str(n), hours, missed / 10) for n, (hours, missed) in enumerate(pairs)]
+    found = {(one.searched.gpu_hours, one.searched.missed) for one in front(points)}
+    unbeaten = {
+        (one.searched.gpu_hours, one.searched.missed)
+        for one in points
+        if not any(other.searched.beats(one.searched) for other in points)
+    }
+    assert found == unbeaten
+    assert len(front(points)) == len(found), "equal ones stand there once"
+
+
+def test_the_cheapest_that_keeps_the_times_is_recommended() -> None:
+    points = [point("a", 10, 0.004), point("b", 8, 0.009), point("c", 6, 0.02)]
+    assert [one.name for one in in_order(points, GOAL)] == ["b", "a"]
+
+
+def test_times_are_kept_each_for_itself() -> None:
+    both = point("both", 5, 0.016, late=0.008, slow=0.008)
+    assert in_order([both, point("a", 9, 0.002)], GOAL)[0] is both
+
+
+def test_if_none_keeps_them_the_one_with_the_fewest_misses_is() -> None:
+    points = [point("a", 10, 0.04), point("b", 8, 0.09)]
+    assert [one.name for one in in_order(points, GOAL)] == ["a"]
+
+
+def test_a_budget_buys_the_fewest_misses() -> None:
+    goal = Goal(ttft_s=2.0, gap_s=0.05, budget=9.0)
+    points = [point("a", 10, 0.004), point("b", 8, 0.009), point("c", 6, 0.02)]
+    assert [one.name for one in in_order(points, goal)] == ["b", "c"]
+    assert in_order(points[:1], goal) == points[:1], "the cheapest, if it pays for none"
+
+
+def test_a_lost_run_is_on_no_front() -> None:
+    lost = point("lost", 1, 0.001, ended_at=0.2)
+    kept = point("a", 10, 0.004)
+    assert front([lost, kept]) == [kept]
+    assert in_order([lost, kept], GOAL) == [kept]
+
+
+def test_a_point_on_a_cliff_is_not_recommended() -> None:
+    today, steep, flat = point("today", 10, 0.004), point("a", 5, 0.009), point("b", 6, 0.009)
+    today.varied = {"up": outcome(12, 0.01)}
+    steep.varied = {"up": outcome(7, 0.2), "down": outcome(4, 0.0)}
+    flat.varied = {"up": outcome(8, 0.015)}
+    assert is_on_cliff(steep, today)
+    assert not is_on_cliff(flat, today), "twice what is allowed is no cliff"
+    assert recommended([steep, flat], today) is flat
+    assert recommended([steep], today) is steep
+    today.varied = {"up": outcome(12, 0.3)}
+    assert recommended([steep, flat], today) is steep, "today's worst case is worse"
+
+
+def test_todays_manifest_stays_unless_the_judged_part_agrees() -> None:
+    today, found = point("today", 10, 0.004), point("a", 5, 0.009)
+    today.judged = outcome(10, 0.004)
+    found.judged = outcome(5, 0.009)
+    assert holds(found, today, GOAL)
+    found.judged = outcome(5, 0.02)
+    assert not holds(found, today, GOAL), "it misses what today's keeps"
+    today.judged = outcome(4, 0.015)
+    assert not holds(found, today, GOAL), "today's is cheaper and misses less"
+    today.judged = outcome(6, 0.03)
+    assert holds(found, today, GOAL)
+
+
+def test_a_field_that_changes_nothing_is_found() -> None:
+    best = outcome(100, 0.008)
+    assert no_worse(outcome(100.4, 0.0095), best, GOAL)
+    assert not no_worse(outcome(101, 0.005), best, GOAL)
+    assert not no_worse(outcome(99, 0.02), best, GOAL)
+    assert not no_worse(outcome(90, 0.001, ended_at=0.5), best, GOAL)

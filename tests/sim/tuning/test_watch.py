@@ -1,0 +1,106 @@
+"""A run ends early only where it could not have become any good."""
+
+import asyncio
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from pando_operator.resource.parse import parse
+from pando_sim.request import Request
+from pando_sim.spec import FleetSpec, WorkerSpec
+from pando_sim.traces.prompts import UniquePrompt
+from pando_sim.tuning.goal import Goal
+from pando_sim.tuning.outcome import Outcome
+from pando_sim.tuning.variations import AS_RECORDED, VARIATIONS, Variation, busiest_s, faults
+from pando_sim.tuning.watch import NO_BOUNDS, Bounds, run
+from tests.sim.tuning.manifests import document
+
+GOAL = Goal(ttft_s=0.5, gap_s=0.05)
+SPEC = FleetSpec(
+    worker=WorkerSpec(
+        cost_model="h100-llama-3.1-8b-fp8",
+        capacity_tokens=40_000,
+        start_s=20.0,
+        beat_s=1.0,
+        engine={"radix_cache": False},
+    ),
+    replicas=1,
+    scaling="pando",
+    sample_s=10.0,
+)
+POOL = parse(document(maxReplicas=4))
+
+
+def load(every_s: float = 0.1, count: int = 600) -> list[Request]:
+    """Prompts that keep one replica busier than it can bear in the middle third."""
+    found, at_s = [], 0.0
+    for number in range(count):
+        at_s += every_s / 3 if count // 3 <= number < 2 * count // 3 else every_s
+        prompt = UniquePrompt(number, 1500)
+        found.append(Request(number=number, at_s=at_s, prompt=prompt, output_tokens=30))
+    return found
+
+
+def outcome(bounds: Bounds = NO_BOUNDS, variation: Variation = AS_RECORDED) -> Outcome:
+    return asyncio.run(run(SPEC, POOL, load(), GOAL, bounds=bounds, variation=variation))
+
+
+@pytest.fixture(scope="module")
+def whole() -> Outcome:
+    found = outcome()
+    assert found.is_whole
+    assert found.requests == 600
+    assert 0.0 < found.missed < 1.0
+    return found
+
+
+def test_a_run_that_another_one_beats_by_now_is_lost(whole: Outcome) -> None:
+    better = (whole.gpu_hours * 0.5, whole.missed * 0.5)
+    lost = outcome(Bounds(front=(better,)))
+    assert lost.ended_at is not None
+    assert lost.ended_at < 0.95
+    assert not lost.is_whole
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_a_run_that_no_other_one_beats_is_played_to_its_end(whole: Outcome, share: float) -> None:
+    """Neither one that costs more, nor one that misses more, ends it."""
+    dearer = (whole.gpu_hours * 1.01, whole.missed * share)
+    worse = (whole.gpu_hours * share, whole.missed + 0.002)
+    same = timeless(outcome(Bounds(front=(dearer, worse))))
+    assert same == timeless(whole)
+
+
+def test_a_run_with_too_many_misses_is_lost(whole: Outcome) -> None:
+    assert outcome(Bounds(most_missed=whole.missed / 2)).ended_at is not None
+    assert outcome(Bounds(most_missed=whole.missed)).is_whole
+
+
+def test_more_requests_a_second_miss_more_and_fewer_less(whole: Outcome) -> None:
+    up, down, slow, _ = (outcome(variation=one) for one in VARIATIONS)
+    assert up.missed > whole.missed > down.missed
+    assert slow.missed > whole.missed
+    assert up.hours == pytest.approx(whole.hours / 1.2)
+
+
+def test_the_oldest_ready_replica_is_lost_in_the_busiest_minute() -> None:
+    loses = next(one for one in VARIATIONS if one.loses_replica)
+    (fault,) = faults(load(), loses)
+    first, last = (load()[number].at_s for number in (200, 399))
+    assert first - 60 <= fault.at_s <= last + 60
+    assert fault.at_s == busiest_s(load())
+    found = outcome(variation=loses)
+    assert found.requests == 600
+
+
+def timeless(one: Outcome) -> Outcome:
+    return msgspec.structs.replace(one, wall_s=0.0)
+
+
+def test_the_goal_is_counted_by_request(whole: Outcome) -> None:
+    strict = asyncio.run(run(SPEC, POOL, load(), replace(GOAL, ttft_s=1e-6)))
+    assert strict.late == strict.missed == 1.0
+    kind = asyncio.run(run(SPEC, POOL, load(), Goal(ttft_s=1e6, gap_s=1e6)))
+    assert kind.late == kind.slow == kind.missed == kind.unanswered == 0.0
+    assert kind.gpu_hours == whole.gpu_hours, "the goal changes no decision"
