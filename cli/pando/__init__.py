@@ -6,6 +6,7 @@ Read in this order:
     up/          `pando up`: a fleet on this machine
     demo/        `pando demo`: two policies side by side
     sim/         `pando sim`: runs of the simulator
+    tune/        `pando tune`: a search for a pool's settings
     pools/       `pando pools`: the WorkerPools of a cluster
     keys.py      `pando keys`: new API keys
     logs.py      logging for every process

@@ -9,6 +9,7 @@ from pydantic_settings import BaseSettings
 from pando.demo.settings import DemoSettings
 from pando.logs import LogSettings
 from pando.settings.fields import fields
+from pando.tune.settings import TuneSettings
 from pando.up.settings import UpSettings
 from pando_operator.settings import OperatorSettings
 from pando_router.configuration.setting_types import needing_restart
@@ -68,6 +69,7 @@ SECTIONS: tuple[tuple[str, str, type[BaseSettings]], ...] = (
     ("pando up", "", UpSettings),
     ("pando demo", "", DemoSettings),
     ("pando sim", "", SimSettings),
+    ("pando tune", "", TuneSettings),
     ("Logging, for every command (not in the YAML file)", "log_", LogSettings),
 )
 
