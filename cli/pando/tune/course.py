@@ -148,7 +148,7 @@ class Course:
         asked = [self._search.ask() for _ in range(size)]
         bounds = Bounds(
             front=tuple(
-                (one.searched.gpu_hours, one.searched.missed) for one in front(self._points)
+                (one.searched.gpu_hours, one.searched.missed) for one in front(self._candidates)
             ),
             most_missed=max(HOPELESS, self._today.searched.missed),
         )
@@ -209,8 +209,8 @@ class Course:
     def _judge(self) -> None:
         self._display.begins("the best candidates on the other part of the trace")
         assert self._best is not None, "it was settled"
-        chosen = [self._today, self._defaults, self._best, *front(self._points)[-MOST_JUDGED:]]
-        points = list({one.name: one for one in chosen if one.name != FULL}.values())
+        chosen = [self._today, self._defaults, self._best, *front(self._candidates)[-MOST_JUDGED:]]
+        points = list({one.name: one for one in chosen}.values())
         jobs = []
         for point in points:
             candidate = self._plan.space.candidate(point.values)
@@ -293,8 +293,12 @@ class Course:
     def _defaults(self) -> Point:
         return self._points[1]
 
+    @property
+    def _candidates(self) -> list[Point]:
+        return [one for one in self._points if one.name != FULL]
+
     def _ordered(self) -> list[Point]:
-        return in_order([one for one in self._points if one.name != FULL], self._plan.goal)
+        return in_order(self._candidates, self._plan.goal)
 
     def _findings(self, interrupted: bool) -> Findings:
         best = self._best or self._ordered()[0]
@@ -302,7 +306,7 @@ class Course:
         chosen = self._today if keeps else best
         space = self._plan.space
         patch = space.patch(chosen.values)
-        on_front = {one.name for one in front(self._points)}
+        on_front = {one.name for one in front(self._candidates)}
         policy = chosen.values.get("policy")
         return Findings(
             about=self._about,

@@ -68,7 +68,7 @@ def scaling_knobs(goal: Goal, most_replicas: int) -> tuple[Knob, ...]:
             low=1,
             high=most_replicas,
             is_whole=True,
-            tries=(2,) if most_replicas > 2 else (),
+            tries=(2, most_replicas) if most_replicas > 2 else (),
         ),
         Knob(
             path="scaling.target.queueWaitSeconds",

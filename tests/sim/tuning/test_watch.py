@@ -21,7 +21,7 @@ SPEC = FleetSpec(
     worker=WorkerSpec(
         cost_model="h100-llama-3.1-8b-fp8",
         capacity_tokens=40_000,
-        start_s=20.0,
+        start_s=5.0,
         beat_s=1.0,
         engine={"radix_cache": False},
     ),
@@ -32,12 +32,12 @@ SPEC = FleetSpec(
 POOL = parse(document(maxReplicas=4))
 
 
-def load(every_s: float = 0.1, count: int = 600) -> list[Request]:
-    """Prompts that keep one replica busier than it can bear in the middle third."""
+def load(every_s: float = 0.4, count: int = 300) -> list[Request]:
+    """Prompts of which one replica cannot compute as many as come in the middle third."""
     found, at_s = [], 0.0
     for number in range(count):
         at_s += every_s / 3 if count // 3 <= number < 2 * count // 3 else every_s
-        prompt = UniquePrompt(number, 1500)
+        prompt = UniquePrompt(number, 4000)
         found.append(Request(number=number, at_s=at_s, prompt=prompt, output_tokens=30))
     return found
 
@@ -50,7 +50,7 @@ def outcome(bounds: Bounds = NO_BOUNDS, variation: Variation = AS_RECORDED) -> O
 def whole() -> Outcome:
     found = outcome()
     assert found.is_whole
-    assert found.requests == 600
+    assert found.requests == 300
     assert 0.0 < found.missed < 1.0
     return found
 
@@ -63,35 +63,35 @@ def test_a_run_that_another_one_beats_by_now_is_lost(whole: Outcome) -> None:
     assert not lost.is_whole
 
 
-@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
-def test_a_run_that_no_other_one_beats_is_played_to_its_end(whole: Outcome, share: float) -> None:
-    """Neither one that costs more, nor one that misses more, ends it."""
-    dearer = (whole.gpu_hours * 1.01, whole.missed * share)
-    worse = (whole.gpu_hours * share, whole.missed + 0.002)
-    same = timeless(outcome(Bounds(front=(dearer, worse))))
-    assert same == timeless(whole)
+def test_a_run_that_no_other_one_beats_is_played_to_its_end(whole: Outcome) -> None:
+    """Neither those that cost more, nor those that miss more, end it."""
+    dearer = [(whole.gpu_hours * 1.01, whole.missed * share) for share in (0.0, 0.5, 1.0)]
+    worse = [(whole.gpu_hours * share, whole.missed + 0.002) for share in (0.0, 0.5, 1.0)]
+    same = outcome(Bounds(front=(*dearer, *worse), most_missed=whole.missed))
+    assert timeless(same) == timeless(whole)
 
 
 def test_a_run_with_too_many_misses_is_lost(whole: Outcome) -> None:
-    assert outcome(Bounds(most_missed=whole.missed / 2)).ended_at is not None
-    assert outcome(Bounds(most_missed=whole.missed)).is_whole
+    lost = outcome(Bounds(most_missed=whole.missed / 2))
+    assert lost.ended_at is not None
+    assert lost.ended_at < 1.0
 
 
-def test_more_requests_a_second_miss_more_and_fewer_less(whole: Outcome) -> None:
-    up, down, slow, _ = (outcome(variation=one) for one in VARIATIONS)
+def test_variations_make_it_harder_or_easier(whole: Outcome) -> None:
+    up, down, slow, loss = (outcome(variation=one) for one in VARIATIONS)
     assert up.missed > whole.missed > down.missed
     assert slow.missed > whole.missed
+    assert loss.missed > whole.missed
     assert up.hours == pytest.approx(whole.hours / 1.2)
+    assert {up.requests, down.requests, slow.requests, loss.requests} == {300}
 
 
-def test_the_oldest_ready_replica_is_lost_in_the_busiest_minute() -> None:
+def test_a_replica_is_lost_in_the_busiest_minute() -> None:
     loses = next(one for one in VARIATIONS if one.loses_replica)
     (fault,) = faults(load(), loses)
-    first, last = (load()[number].at_s for number in (200, 399))
+    first, last = (load()[number].at_s for number in (100, 199))
     assert first - 60 <= fault.at_s <= last + 60
     assert fault.at_s == busiest_s(load())
-    found = outcome(variation=loses)
-    assert found.requests == 600
 
 
 def timeless(one: Outcome) -> Outcome:
