@@ -78,7 +78,7 @@ def _search(
     known = KnownRuns(settings.output / FILE, _name(settings, plan), resume=settings.resume)
     limits = Limits(settings.trials, settings.minutes, jobs(settings), settings.vary)
     display = Display()
-    crew = Crew(plan.stage, limits.at_a_time, signals, partial(configure, log))
+    crew = Crew(plan.source, limits.at_a_time, signals, partial(configure, log))
     try:
         return Course(plan, limits, crew, known, display, settings.seed, about).go()
     finally:
@@ -90,7 +90,7 @@ def _name(settings: TuneSettings, plan: "TunePlan") -> str:
     """What all runs of a search have in common."""
     own = ("output", "jobs", "resume", "trials", "minutes", "anyway", "search", "only", "vary")
     same = settings.model_dump(mode="json", exclude=set(own))
-    files = [(path.name, path.stat().st_size) for path in plan.stage.trace.paths]
+    files = [(path.name, path.stat().st_size) for path in plan.source.trace.paths]
     return repr((version(), same, files, plan.document))
 
 

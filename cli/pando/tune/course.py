@@ -32,7 +32,7 @@ from pando_sim.tuning.findings import (
     TuneAbout,
 )
 from pando_sim.tuning.goal import HOPELESS, WEEK_HOURS
-from pando_sim.tuning.outcome import Outcome
+from pando_sim.tuning.score import Score
 from pando_sim.tuning.search import GENERATION, Search
 from pando_sim.tuning.space import Candidate, Space, Values
 from pando_sim.tuning.variations import AS_RECORDED, VARIATIONS, Variation
@@ -119,7 +119,7 @@ class Course:
         space = Space(document, self._plan.sim.policy[0], self._plan.space.knobs)
         return space.candidate(space.today)
 
-    def _check_reachable(self, full: Outcome) -> None:
+    def _check_reachable(self, full: Score) -> None:
         goal, scaling = self._plan.goal, self._plan.planned.pool.spec.scaling
         if goal.budget is not None:
             least = self._plan.planned.pool.spec.tensor_parallel_size * WEEK_HOURS
@@ -220,8 +220,8 @@ class Course:
 
     # Runs
 
-    def _without(self, best: Point) -> dict[str, Outcome]:
-        """Outcomes of the point with each changed field as it is today, by path."""
+    def _without(self, best: Point) -> dict[str, Score]:
+        """Scores of the point with each changed field as it is today, by path."""
         space, paths, jobs = self._plan.space, [], []
         for path in space.changed(best.values):
             try:
@@ -267,15 +267,15 @@ class Course:
             bounds=bounds,
         )
 
-    def _play(self, jobs: Sequence[Job]) -> list[Outcome]:
+    def _play(self, jobs: Sequence[Job]) -> list[Score]:
         """The outcomes in order; those that are known are not played again."""
-        outcomes: dict[int, Outcome] = {}
+        outcomes: dict[int, Score] = {}
         for number, job in enumerate(jobs):
             if (known := self._known.get(job)) is not None:
                 outcomes[number] = known
         numbers = [number for number in range(len(jobs)) if number not in outcomes]
 
-        def done(place: int, outcome: Outcome) -> None:
+        def done(place: int, outcome: Score) -> None:
             outcomes[numbers[place]] = outcome
             self._known.add(jobs[numbers[place]], outcome)
             self._display.ran()

@@ -10,11 +10,11 @@ from multiprocessing.connection import Connection, wait
 
 from pando.sim.processes import Child, end, how_ended, lead_group, start
 from pando.sim.runs import POLL_S, Interrupted, RunError
-from pando.tune.plan import Stage
+from pando.tune.plan import TraceSource
 from pando.up.signals import EndSignals
 from pando_operator.resource.pool import WorkerPool
 from pando_sim.spec import FleetSpec
-from pando_sim.tuning.outcome import Outcome
+from pando_sim.tuning.score import Score
 from pando_sim.tuning.variations import Variation
 from pando_sim.tuning.watch import Bounds, run
 
@@ -35,15 +35,19 @@ class Crew:
     """Close it at the end; no process is left behind."""
 
     def __init__(
-        self, stage: Stage, size: int, signals: EndSignals, configure_logs: Callable[[], None]
+        self,
+        source: TraceSource,
+        size: int,
+        signals: EndSignals,
+        configure_logs: Callable[[], None],
     ) -> None:
-        self._stage = stage
+        self._source = source
         self._size = size
         self._signals = signals
         self._configure_logs = configure_logs
         self._children: list[Child] = []
 
-    def run(self, jobs: Sequence[Job], done: Callable[[int, Outcome], None]) -> None:
+    def run(self, jobs: Sequence[Job], done: Callable[[int, Score], None]) -> None:
         """Makes all runs; `done` gets the number of each as it ends.
 
         Raises RunError if one fails, Interrupted after a signal.
@@ -71,14 +75,14 @@ class Crew:
         self._children = []
 
     def _start(self) -> Child:
-        child = start(_work, "tune", self._stage, self._configure_logs)
+        child = start(_work, "tune", self._source, self._configure_logs)
         self._children.append(child)
         return child
 
 
-def _receive(child: Child, name: str) -> Outcome:
+def _receive(child: Child, name: str) -> Score:
     try:
-        message: Outcome | str = child.connection.recv()
+        message: Score | str = child.connection.recv()
     except EOFError:
         child.process.join()
         how = how_ended(child.process.exitcode)
@@ -89,13 +93,15 @@ def _receive(child: Child, name: str) -> Outcome:
 
 
 def _work(
-    stage: Stage, connection: "Connection[Outcome | str, Job]", configure_logs: Callable[[], None]
+    source: TraceSource,
+    connection: "Connection[Score | str, Job]",
+    configure_logs: Callable[[], None],
 ) -> None:
     """Entry point of a process; it ends with its parent."""
     lead_group()
     configure_logs()
     try:
-        parts = stage.parts()
+        parts = source.parts()
         gc.freeze()  # the trace stays, so collections need not scan it
         while True:
             job = connection.recv()
@@ -106,7 +112,7 @@ def _work(
                         job.spec,
                         job.pool,
                         requests,
-                        stage.goal,
+                        source.goal,
                         bounds=job.bounds,
                         variation=job.variation,
                     )

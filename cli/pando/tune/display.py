@@ -9,7 +9,7 @@ from rich.table import Table
 from pando_sim.report.measures import percent, seconds, span
 from pando_sim.tuning.choice import Point
 from pando_sim.tuning.findings import DEFAULTS, TODAY, Findings, Shown
-from pando_sim.tuning.outcome import Outcome
+from pando_sim.tuning.score import Score
 from pando_sim.tuning.words import called, contribution, important, sentences
 
 LEAST_WIDTH = 110  # characters per line when the output is not a terminal
@@ -30,7 +30,7 @@ class Display:
     def begins(self, what: str) -> None:
         self._say(f"Simulating {what}")
 
-    def estimated(self, trials: int, outcomes: Sequence[Outcome], at_a_time: int) -> None:
+    def estimated(self, trials: int, outcomes: Sequence[Score], at_a_time: int) -> None:
         run_s = sum(one.wall_s for one in outcomes) / len(outcomes)
         about_s = trials * run_s / at_a_time
         self._search_began_s = time.monotonic()
@@ -69,7 +69,7 @@ class Display:
         self._console.file.flush()
 
 
-def _short(one: Outcome) -> str:
+def _short(one: Score) -> str:
     return f"{one.gpu_hours_a_week:,.0f} GPU-hours a week, {percent(one.missed)} missed"
 
 

@@ -24,7 +24,7 @@ class TunePlanError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class TraceSource:
     """What every process needs to play the parts of the trace."""
 
     trace: Trace
@@ -38,7 +38,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunePlan:
-    stage: Stage
+    source: TraceSource
     parts: Parts
     document: dict[str, Any]  # today's manifest
     space: Space
@@ -47,7 +47,7 @@ class TunePlan:
 
     @property
     def goal(self) -> Goal:
-        return self.stage.goal
+        return self.source.goal
 
     def fleet(self, candidate: Candidate) -> FleetSpec:
         """Raises SimPlanError if the candidate cannot be simulated."""
@@ -87,8 +87,8 @@ def make_tune_plan(settings: TuneSettings) -> TunePlan:
             )
         space = Space(document, settings.policy, knobs)
         planned = make_plan(sim)
-        stage = Stage(planned.trace, planned.tasks[0].shape, settings.seed, goal)
-        parts = stage.parts()
+        source = TraceSource(planned.trace, planned.tasks[0].shape, settings.seed, goal)
+        parts = source.parts()
     except (manifest.ManifestError, KnobError, SimPlanError, TraceError) as error:
         raise TunePlanError(" ".join(str(error).split())) from None
     if not parts.searched or not parts.judged:
@@ -99,7 +99,7 @@ def make_tune_plan(settings: TuneSettings) -> TunePlan:
     if parts.too_short and not settings.anyway:
         raise TunePlanError(f"{parts.too_short}; --anyway searches it all the same")
     return TunePlan(
-        stage=stage,
+        source=source,
         parts=parts,
         document=document,
         space=space,

@@ -1,4 +1,4 @@
-"""`KnownRuns`: the outcomes of runs, in a file, so that a search that goes on makes none twice.
+"""`KnownRuns`: the scores of runs, in a file, so that a search that goes on makes none twice.
 
 A search asks for the same runs in the same order each time, so going on is doing it again with
 what is known.
@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from pando.tune.crew import Job
-from pando_sim.tuning.outcome import Outcome
+from pando_sim.tuning.score import Score
 
 FILE = "runs.jsonl"
 
@@ -22,11 +22,11 @@ class KnownRunsError(Exception):
 
 class _Line(msgspec.Struct, frozen=True):
     key: str
-    outcome: Outcome
+    outcome: Score
 
 
 class KnownRuns:
-    """Outcomes by what was run."""
+    """Scores by what was run."""
 
     def __init__(self, path: Path, search: str, *, resume: bool) -> None:
         """
@@ -36,7 +36,7 @@ class KnownRuns:
         Raises KnownRunsError.
         """
         self._path = path
-        self._known: dict[str, Outcome] = {}
+        self._known: dict[str, Score] = {}
         first = msgspec.json.encode({"search": _hash(search)})
         if resume and path.exists():
             head, *lines = path.read_bytes().splitlines() or [b""]
@@ -56,10 +56,10 @@ class KnownRuns:
         else:
             path.write_bytes(first + b"\n")
 
-    def get(self, job: Job) -> Outcome | None:
+    def get(self, job: Job) -> Score | None:
         return self._known.get(_key(job))
 
-    def add(self, job: Job, outcome: Outcome) -> None:
+    def add(self, job: Job, outcome: Score) -> None:
         key = _key(job)
         self._known[key] = outcome
         with self._path.open("ab") as file:

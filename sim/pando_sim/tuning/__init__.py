@@ -2,7 +2,7 @@
 
 Read in this order:
     goal.py       what is asked for: times that 99 % of the requests keep, or a budget
-    outcome.py    what a run says about its candidate
+    score.py      what a run says about its candidate
     knobs.py      the fields that may be searched, each with its range
     space.py      values of the knobs to a manifest, and back
     parts.py      the part of the trace to search on, and the part to judge on

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pando_sim.tuning.goal import ALLOWED, Goal
-from pando_sim.tuning.outcome import Outcome
+from pando_sim.tuning.score import Score
 from pando_sim.tuning.space import Values
 
 CLIFF = 2 * ALLOWED
@@ -17,12 +17,12 @@ class Point:
 
     name: str  # of the candidate
     values: Values
-    searched: Outcome
-    varied: dict[str, Outcome] = field(default_factory=dict)  # on the part that was searched
-    judged: Outcome | None = None
+    searched: Score
+    varied: dict[str, Score] = field(default_factory=dict)  # on the part that was searched
+    judged: Score | None = None
 
     @property
-    def worst(self) -> tuple[str, Outcome] | None:
+    def worst(self) -> tuple[str, Score] | None:
         """The variation with the most misses; None if none was run."""
         return max(self.varied.items(), key=lambda one: one[1].missed, default=None)
 
@@ -84,7 +84,7 @@ def holds(point: Point, today: Point, goal: Goal) -> bool:
     return not today.judged.beats(point.judged)
 
 
-def no_worse(without: Outcome, best: Outcome, goal: Goal) -> bool:
+def no_worse(without: Score, best: Score, goal: Goal) -> bool:
     """Whether a field that was set back changes nothing that counts: half a percent of the cost,
     and misses that are still allowed or no more than they were."""
     if not without.is_whole or without.gpu_hours > best.gpu_hours * 1.005:
@@ -92,6 +92,6 @@ def no_worse(without: Outcome, best: Outcome, goal: Goal) -> bool:
     return without.missed <= best.missed or (best.meets(goal) and without.meets(goal))
 
 
-def saved(point: Outcome, other: Outcome) -> float:
+def saved(point: Score, other: Score) -> float:
     """The share of the other's GPU-hours that it needs less."""
     return 1 - point.gpu_hours / other.gpu_hours

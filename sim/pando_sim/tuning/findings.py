@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 
 from pando_sim.tuning.knobs import Value
-from pando_sim.tuning.outcome import Outcome
+from pando_sim.tuning.score import Score
 
 SCHEMA = "pando.dev/tuning/v1"
 """Under this name, fields may be added, but never removed or given another meaning."""
@@ -20,9 +20,9 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     values: dict[str, Value]
     is_on_front: bool
-    searched: Outcome
-    judged: Outcome | None = None
-    varied: dict[str, Outcome] = {}  # by variation, on the part that was searched
+    searched: Score
+    judged: Score | None = None
+    varied: dict[str, Score] = {}  # by variation, on the part that was searched
     worst: str | None = None  # of `varied`: the one with the most misses
 
 
@@ -33,7 +33,7 @@ class Contribution(msgspec.Struct, frozen=True, kw_only=True):
     words: str
     today: Value
     value: Value
-    without: Outcome  # the same point with the field as it is today, on the part searched
+    without: Score  # the same point with the field as it is today, on the part searched
 
 
 class TuneAbout(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.trial import Trial, TrialState
 
 from pando_sim.tuning.knobs import Knob
-from pando_sim.tuning.outcome import Outcome
+from pando_sim.tuning.score import Score
 from pando_sim.tuning.space import Space, Values
 
 GENERATION = 6
@@ -51,7 +51,7 @@ class Search:
         trial = self._study.ask(self._distributions())
         return trial, {knob.path: _value(knob, trial.params) for knob in self._space.knobs}
 
-    def tell(self, trial: Trial, outcome: Outcome | None) -> None:
+    def tell(self, trial: Trial, outcome: Score | None) -> None:
         """None: the operator refuses this candidate."""
         if outcome is None:
             self._study.tell(trial, state=TrialState.FAIL)

@@ -9,13 +9,12 @@ from pando_sim.cost import load
 from pando_sim.fleet.control import FleetControl, Scaler
 from pando_sim.fleet.simulate import simulate
 from pando_sim.policies import POLICIES
-from pando_sim.records import Outcome as Ending
-from pando_sim.records import Served
+from pando_sim.records import Outcome, Served
 from pando_sim.request import Request
 from pando_sim.scaling import SCALERS
 from pando_sim.spec import FleetSpec
 from pando_sim.tuning.goal import Goal
-from pando_sim.tuning.outcome import Outcome, outcome_of
+from pando_sim.tuning.score import Score, score_of
 from pando_sim.tuning.variations import AS_RECORDED, Variation, faults, varied, varied_spec
 
 
@@ -36,7 +35,7 @@ class Bounds:
 NO_BOUNDS = Bounds()
 
 
-class _Lost(Exception):  # noqa: N818 - it is no error
+class _Beaten(Exception):  # noqa: N818 - it is no error
     """The run needs no end."""
 
 
@@ -72,11 +71,11 @@ class _Watch:
         rest_s = max(0.0, self._last_s - self.now_s)
         hours = (self.replica_s + self._least * rest_s) / 3600 * self._gpus
         if self._bounds.is_lost(hours, self.missed / self._requests):
-            raise _Lost
+            raise _Beaten
 
     def ended(self, request: Request, served: Served) -> None:
         self._scaler.ended(request, served)
-        finished = served.outcome is Ending.FINISHED
+        finished = served.outcome is Outcome.FINISHED
         late = not (finished and served.ttft_s <= self._goal.ttft_s)
         slow = not (finished and served.token_gap_s <= self._goal.gap_s)
         self.ended_requests += 1
@@ -91,11 +90,11 @@ class _Watch:
     def close(self, fleet: FleetControl) -> None:
         self._scaler.close(fleet)
 
-    def outcome(self, hours: float) -> Outcome:
+    def outcome(self, hours: float) -> Score:
         """What the run would come to at the rates so far."""
         share = min(1.0, self.now_s / self._last_s) if self._last_s else 1.0
         ended = max(1, self.ended_requests)
-        return Outcome(
+        return Score(
             gpu_hours=self.replica_s / 3600 * self._gpus / max(share, 1e-6),
             hours=hours,
             requests=self._requests,
@@ -115,7 +114,7 @@ async def run(
     *,
     bounds: Bounds = NO_BOUNDS,
     variation: Variation = AS_RECORDED,
-) -> Outcome:
+) -> Score:
     """Simulates a part of a trace with a candidate's pool, scaled by the operator.
 
     `requests`: at least one. Raises what `simulate` raises.
@@ -134,6 +133,6 @@ async def run(
             scaler=watch,
             faults=faults(played, variation),
         )
-    except _Lost:
+    except _Beaten:
         return watch.outcome(last_s / 3600)
-    return outcome_of(record, goal, last_s / 3600, pool.spec.tensor_parallel_size)
+    return score_of(record, goal, last_s / 3600, pool.spec.tensor_parallel_size)

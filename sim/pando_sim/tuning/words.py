@@ -4,7 +4,7 @@ from pando_sim.report.measures import limit, percent
 from pando_sim.tuning.findings import DEFAULTS, TODAY, Contribution, Findings, Shown
 from pando_sim.tuning.goal import ALLOWED
 from pando_sim.tuning.knobs import SCALING, Value
-from pando_sim.tuning.outcome import Outcome
+from pando_sim.tuning.score import Score
 
 CALLED = {TODAY: "today's manifest", DEFAULTS: "the defaults"}
 OFF = "off"
@@ -45,7 +45,7 @@ def sentences(findings: Findings) -> list[str]:
     return said
 
 
-def contribution(one: Contribution, best: Outcome) -> str:
+def contribution(one: Contribution, best: Score) -> str:
     """What a field of the recommended point is good for."""
     name = one.path.removeprefix(SCALING)
     change = f"{name} {shown(one.today)} → {shown(one.value)}"
@@ -78,11 +78,11 @@ def _goal(findings: Findings) -> str:
     return f"Asked for: 99 % of the requests with {times}, for the fewest GPU-hours."
 
 
-def _numbers(one: Outcome) -> str:
+def _numbers(one: Score) -> str:
     return f"{one.gpu_hours_a_week:,.0f} GPU-hours a week and {percent(one.missed)} missed"
 
 
-def _beside(one: Outcome, today: Outcome) -> str:
+def _beside(one: Score, today: Score) -> str:
     less = 1 - one.gpu_hours / today.gpu_hours
     change = f"{abs(100 * less):.1f} % {'fewer' if less >= 0 else 'more'}"
     return (

@@ -4,7 +4,7 @@ from typing import Any
 
 from pando_sim.tuning.goal import Goal
 from pando_sim.tuning.knobs import scaling_knobs
-from pando_sim.tuning.outcome import Outcome
+from pando_sim.tuning.score import Score
 from pando_sim.tuning.space import Document, Space
 
 GOAL = Goal(ttft_s=2.0, gap_s=0.05)
@@ -24,7 +24,7 @@ def space(**scaling: Any) -> Space:
     return Space(document(**scaling), "cache_aware", scaling_knobs(GOAL, 6))
 
 
-def outcome(gpu_hours: float, missed: float, **fields: Any) -> Outcome:
+def outcome(gpu_hours: float, missed: float, **fields: Any) -> Score:
     """Of a part of a week, so that GPU-hours are those a week."""
     known = {"late": missed, "slow": 0.0, "unanswered": 0.0, "hours": 168.0, "requests": 1000}
-    return Outcome(gpu_hours=gpu_hours, missed=missed, **(known | fields))
+    return Score(gpu_hours=gpu_hours, missed=missed, **(known | fields))

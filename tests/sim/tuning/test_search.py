@@ -2,7 +2,7 @@
 
 import random
 
-from pando_sim.tuning.outcome import Outcome
+from pando_sim.tuning.score import Score
 from pando_sim.tuning.search import GENERATION, Search
 from pando_sim.tuning.space import Space, Values
 from tests.sim.tuning.manifests import outcome, space
@@ -10,7 +10,7 @@ from tests.sim.tuning.manifests import outcome, space
 PRESSURE, WINDOW = "scaling.target.pressure", "scaling.windowSeconds"
 
 
-def valley(values: Values) -> Outcome:
+def valley(values: Values) -> Score:
     """Hours fall with the pressure, misses rise with it and with the distance from a window."""
     pressure, window = values[PRESSURE], values[WINDOW]
     assert isinstance(pressure, float)
@@ -19,7 +19,7 @@ def valley(values: Values) -> Outcome:
     return outcome(100 * (1.2 - pressure), min(1.0, missed))
 
 
-def asked(here: Space, seed: int, trials: int) -> list[tuple[Values, Outcome]]:
+def asked(here: Space, seed: int, trials: int) -> list[tuple[Values, Score]]:
     search, found = Search(here, seed), []
     for _ in range(trials // GENERATION):
         for trial, values in [search.ask() for _ in range(GENERATION)]:
@@ -46,7 +46,7 @@ def test_it_begins_with_today_the_defaults_and_one_change_at_a_time() -> None:
 def test_it_finds_better_candidates_than_chance() -> None:
     here = space()
 
-    def best(found: list[tuple[Values, Outcome]]) -> float:
+    def best(found: list[tuple[Values, Score]]) -> float:
         return min(one.gpu_hours for _, one in found if one.missed <= 0.03)
 
     searched = [best(asked(here, seed, 60)) for seed in range(5)]

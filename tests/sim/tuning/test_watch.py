@@ -11,7 +11,7 @@ from pando_sim.request import Request
 from pando_sim.spec import FleetSpec, WorkerSpec
 from pando_sim.traces.prompts import UniquePrompt
 from pando_sim.tuning.goal import Goal
-from pando_sim.tuning.outcome import Outcome
+from pando_sim.tuning.score import Score
 from pando_sim.tuning.variations import AS_RECORDED, VARIATIONS, Variation, busiest_s, faults
 from pando_sim.tuning.watch import NO_BOUNDS, Bounds, run
 from tests.sim.tuning.manifests import document
@@ -42,12 +42,12 @@ def load(every_s: float = 0.4, count: int = 300) -> list[Request]:
     return found
 
 
-def outcome(bounds: Bounds = NO_BOUNDS, variation: Variation = AS_RECORDED) -> Outcome:
+def outcome(bounds: Bounds = NO_BOUNDS, variation: Variation = AS_RECORDED) -> Score:
     return asyncio.run(run(SPEC, POOL, load(), GOAL, bounds=bounds, variation=variation))
 
 
 @pytest.fixture(scope="module")
-def whole() -> Outcome:
+def whole() -> Score:
     found = outcome()
     assert found.is_whole
     assert found.requests == 300
@@ -55,7 +55,7 @@ def whole() -> Outcome:
     return found
 
 
-def test_a_run_that_another_one_beats_by_now_is_lost(whole: Outcome) -> None:
+def test_a_run_that_another_one_beats_by_now_is_lost(whole: Score) -> None:
     better = (whole.gpu_hours * 0.5, whole.missed * 0.5)
     lost = outcome(Bounds(front=(better,)))
     assert lost.ended_at is not None
@@ -63,7 +63,7 @@ def test_a_run_that_another_one_beats_by_now_is_lost(whole: Outcome) -> None:
     assert not lost.is_whole
 
 
-def test_a_run_that_no_other_one_beats_is_played_to_its_end(whole: Outcome) -> None:
+def test_a_run_that_no_other_one_beats_is_played_to_its_end(whole: Score) -> None:
     """Neither those that cost more, nor those that miss more, end it."""
     dearer = [(whole.gpu_hours * 1.01, whole.missed * share) for share in (0.0, 0.5, 1.0)]
     worse = [(whole.gpu_hours * share, whole.missed + 0.002) for share in (0.0, 0.5, 1.0)]
@@ -71,13 +71,13 @@ def test_a_run_that_no_other_one_beats_is_played_to_its_end(whole: Outcome) -> N
     assert timeless(same) == timeless(whole)
 
 
-def test_a_run_with_too_many_misses_is_lost(whole: Outcome) -> None:
+def test_a_run_with_too_many_misses_is_lost(whole: Score) -> None:
     lost = outcome(Bounds(most_missed=whole.missed / 2))
     assert lost.ended_at is not None
     assert lost.ended_at < 1.0
 
 
-def test_variations_make_it_harder_or_easier(whole: Outcome) -> None:
+def test_variations_make_it_harder_or_easier(whole: Score) -> None:
     up, down, slow, loss = (outcome(variation=one) for one in VARIATIONS)
     assert up.missed > whole.missed > down.missed
     assert slow.missed > whole.missed
@@ -94,11 +94,11 @@ def test_a_replica_is_lost_in_the_busiest_minute() -> None:
     assert fault.at_s == busiest_s(load())
 
 
-def timeless(one: Outcome) -> Outcome:
+def timeless(one: Score) -> Score:
     return msgspec.structs.replace(one, wall_s=0.0)
 
 
-def test_the_goal_is_counted_by_request(whole: Outcome) -> None:
+def test_the_goal_is_counted_by_request(whole: Score) -> None:
     strict = asyncio.run(run(SPEC, POOL, load(), replace(GOAL, ttft_s=1e-6)))
     assert strict.late == strict.missed == 1.0
     kind = asyncio.run(run(SPEC, POOL, load(), Goal(ttft_s=1e6, gap_s=1e6)))

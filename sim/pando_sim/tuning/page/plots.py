@@ -9,7 +9,7 @@ from pando_sim.report.measures import percent
 from pando_sim.report.plots.canvas import COLOUR, Canvas, Plot, run_colour, titled
 from pando_sim.tuning.findings import DEFAULTS, TODAY, Findings, Shown
 from pando_sim.tuning.knobs import SCALING
-from pando_sim.tuning.outcome import Outcome
+from pando_sim.tuning.score import Score
 from pando_sim.tuning.words import called
 
 _LEAST = 1e-4  # fewer misses are drawn as these
@@ -46,7 +46,7 @@ def _front(
     findings: Findings,
     name: str,
     points: Sequence[Shown],
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[Score],
     title: str,
     caption: str,
 ) -> Plot:
@@ -88,7 +88,7 @@ def _front(
     return Plot(title=plot.title, caption=plot.caption, svg=titled(plot.svg, names))
 
 
-def _around(canvas: Canvas, outcomes: Sequence[Outcome]) -> None:
+def _around(canvas: Canvas, outcomes: Sequence[Score]) -> None:
     """Leaves room for the labels at the right."""
     hours = [one.gpu_hours_a_week for one in outcomes]
     if not hours:

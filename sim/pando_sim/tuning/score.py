@@ -1,4 +1,4 @@
-"""`Outcome`: what a run says about its candidate."""
+"""`Score`: what a run says about its candidate."""
 
 import msgspec
 import numpy as np
@@ -9,7 +9,7 @@ from pando_sim.report.statistics import spread
 from pando_sim.tuning.goal import ALLOWED, WEEK_HOURS, Goal
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class Score(msgspec.Struct, frozen=True, kw_only=True):
     """Shares are of all requests, those that were refused or failed included."""
 
     gpu_hours: float
@@ -41,13 +41,13 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
             return False
         return max(self.late, self.slow) <= ALLOWED
 
-    def beats(self, other: "Outcome") -> bool:
+    def beats(self, other: "Score") -> bool:
         """Whether it costs less for no more misses, or has fewer for no more cost."""
         mine, others = (self.gpu_hours, self.missed), (other.gpu_hours, other.missed)
         return mine != others and mine[0] <= others[0] and mine[1] <= others[1]
 
 
-def outcome_of(run: Run, goal: Goal, hours: float, gpus_per_replica: int) -> Outcome:
+def score_of(run: Run, goal: Goal, hours: float, gpus_per_replica: int) -> Score:
     """`run`: a whole one, with at least one request."""
     requests = columns(run.served)
     late = ~(requests.finished & (requests.ttft <= goal.ttft_s))
@@ -55,7 +55,7 @@ def outcome_of(run: Run, goal: Goal, hours: float, gpus_per_replica: int) -> Out
     ttft, gap = spread(requests.ttft), spread(requests.gap)
     prompt = int(requests.prompt[~np.isnan(requests.first_token)].sum())
     cached = int(requests.cached[~np.isnan(requests.first_token)].sum())
-    return Outcome(
+    return Score(
         gpu_hours=round(run.samples[-1].replica_seconds / 3600 * gpus_per_replica, 4),
         hours=hours,
         requests=len(run.served),
