@@ -113,4 +113,5 @@ def _about(settings: TuneSettings, plan: "TunePlan") -> "TuneAbout":
         gap_p99_s=settings.gap_p99,
         budget=settings.budget,
         warning=plan.parts.too_short,
+        unplayed=plan.unplayed,
     )

@@ -1,6 +1,7 @@
 """Plans a search: today's pool, the fields, and the parts of the trace."""
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from pando.sim import manifest
@@ -9,7 +10,7 @@ from pando.tune.settings import TuneSettings
 from pando_sim.policies.pando import own
 from pando_sim.settings import ReplaySettings, SimSettings
 from pando_sim.spec import FleetSpec
-from pando_sim.traces import Shape, Trace, TraceError, shaped
+from pando_sim.traces import Shape, Trace, TraceError, open_trace, shaped
 from pando_sim.tuning.goal import Goal
 from pando_sim.tuning.knobs import POLICY, KnobError, asked_knob, scaling_knobs
 from pando_sim.tuning.parts import Parts, divided
@@ -44,6 +45,7 @@ class TunePlan:
     space: Space
     sim: SimSettings  # of a run of today's manifest
     planned: SimPlan  # the same run
+    unplayed: int  # lines of the trace that are left out
 
     @property
     def goal(self) -> Goal:
@@ -86,7 +88,9 @@ def make_tune_plan(settings: TuneSettings) -> TunePlan:
                 f"--policy {settings.policy} is not Pando's, and cannot be searched"
             )
         space = Space(document, settings.policy, knobs)
+        _check_has_times(settings)
         planned = make_plan(sim)
+        unplayed = planned.trace.unplayed.lines.total()
         source = TraceSource(planned.trace, planned.tasks[0].shape, settings.seed, goal)
         parts = source.parts()
     except (manifest.ManifestError, KnobError, SimPlanError, TraceError) as error:
@@ -105,7 +109,18 @@ def make_tune_plan(settings: TuneSettings) -> TunePlan:
         space=space,
         sim=sim,
         planned=planned,
+        unplayed=unplayed,
     )
+
+
+def _check_has_times(settings: TuneSettings) -> None:
+    """Raises TraceError, TunePlanError."""
+    trace = open_trace([Path(name) for name in settings.trace])
+    if trace.format.rows is None:
+        raise TunePlanError(
+            f"{settings.trace[0]}: has agents' sessions, which have no times of their own: pando"
+            " tune plays traces of requests with times"
+        )
 
 
 def _sim_settings(settings: TuneSettings) -> SimSettings:

@@ -50,6 +50,7 @@ class TuneAbout(msgspec.Struct, frozen=True, kw_only=True):
     ttft_p99_s: float
     gap_p99_s: float
     budget: float | None  # GPU-hours a week
+    unplayed: int = 0  # lines of the trace that were left out
     warning: str = ""  # why little can be said from the trace
 
 

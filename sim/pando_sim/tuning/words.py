@@ -20,6 +20,9 @@ def sentences(findings: Findings) -> list[str]:
     said = [_goal(findings)]
     if findings.interrupted:
         said.append("The search was interrupted; this is what it had found until then.")
+    if findings.about.unplayed:
+        count = findings.about.unplayed
+        said.append(f"Lines of the trace that cannot be played, and were left out: {count:,}.")
     if findings.about.warning:
         said.append(f"This says little: {findings.about.warning}.")
     if findings.is_kept_today:

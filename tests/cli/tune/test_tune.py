@@ -90,6 +90,16 @@ def test_a_trace_that_is_too_short_is_one_line(tmp_path: Path, capsys: Capture) 
     assert "--anyway" in said
 
 
+def test_sessions_without_times_are_one_line(tmp_path: Path, capsys: Capture) -> None:
+    call = {"type": "n", "in": 64, "out": 7, "think_time": 1.0, "ids": [[1, 1]]}
+    path = tmp_path / "sessions.jsonl"
+    path.write_text(
+        json.dumps({"id": "a", "block_size": 64, "tool_tokens": 0, "requests": [call, call]})
+    )
+    said = refused(capsys, str(path), "--pool", pool(tmp_path), "--cost-model", COST)
+    assert "has agents' sessions, which have no times of their own" in said
+
+
 def test_no_pool_is_one_line(tmp_path: Path, capsys: Capture) -> None:
     assert "pool is required" in refused(capsys, trace(tmp_path))
 
