@@ -94,9 +94,9 @@ def test_variations_make_it_harder_or_easier() -> None:
 
     plain = played(AS_RECORDED)
     more, fewer = played(up), played(down)
-    assert more.missed > plain.missed > fewer.missed
+    assert more.late > plain.late > fewer.late
     assert more.hours == pytest.approx(plain.hours / 1.2)
-    assert played(loss).missed > plain.missed
+    assert played(loss).late > plain.late
     assert varied_spec(SPEC, slow).worker.start_s == 2 * SPEC.worker.start_s
 
 
