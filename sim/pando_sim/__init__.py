@@ -2,6 +2,7 @@
 
 The packages are layers; each imports those below it (`pyproject.toml` enforces it):
     settings.py              every setting of `pando sim`
+    tuning/                  searches a pool's settings on a trace
     policies/, scaling/      choose replicas, like Pando and other routers; change the pool's size
     fleet/                   one run: routers, replicas, faults and checks; begin with simulate.py
     worker/                  a replica: the worker's scheduler around a model that only takes time

@@ -7,7 +7,7 @@ Read in this order:
     space.py      values of the knobs to a manifest, and back
     parts.py      the part of the trace to search on, and the part to judge on
     watch.py      runs one candidate, and ends it once it has lost
-    variations.py other arrivals, slower starts, a lost replica
+    variations.py  other arrivals, slower starts, a lost replica
     search.py     which candidates to try next (optuna)
     choice.py     the front, and the point that is recommended
     findings.py   everything that a search found, as results.json has it
