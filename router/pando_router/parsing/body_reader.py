@@ -31,15 +31,19 @@ class BodyReader:
     def __init__(self) -> None:
         self._process = BodyProcess(large_bodies.__name__)
 
-    async def parsed(self, endpoint: Endpoint[Any], body: bytes, content_type: bytes) -> Request:
+    def parsed(
+        self, endpoint: Endpoint[Any], body: bytes, content_type: bytes
+    ) -> Awaitable[Request]:
         """As `Endpoint.parse`; of a large body's prefix only what has keys. Raises ApiError 400,
         and 503 if the process ended that parses large bodies."""
         commas = body.count(b",")
         if _is_large(body, commas):
-            question = Parse(endpoint.paths[0], content_type)
-            request: Request = (await self._process.ask(question, body))[0]
-            return request
-        return await _beside(lambda: endpoint.parse(body, content_type), body, commas)
+            return self._parsed_there(Parse(endpoint.paths[0], content_type), body)
+        return _beside(lambda: endpoint.parse(body, content_type), body, commas)
+
+    async def _parsed_there(self, question: Parse, body: bytes) -> Request:
+        request: Request = (await self._process.ask(question, body))[0]
+        return request
 
     async def renamed(
         self, endpoint: Endpoint[Any], body: bytes, content_type: bytes, model: str
