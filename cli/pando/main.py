@@ -98,6 +98,12 @@ def _tune() -> click.Command:
     return tune_command()
 
 
+def _record() -> click.Command:
+    from pando.record.command import command
+
+    return command
+
+
 def _keys() -> click.Command:
     from pando.keys import keys_group
 
@@ -130,6 +136,7 @@ COMMANDS: dict[str, tuple[str, Callable[[], click.Command]]] = {
         _operator,
     ),
     "pools": ("Show the pools of a Kubernetes cluster, their pressure and decisions.", _pools),
+    "record": ("Fetch what routers recorded of their traffic, as a trace.", _record),
     "sim": ("Replay a trace against a simulated fleet, to compare policies.", _sim),
     "tune": ("Search the settings of a pool that serve a trace best.", _tune),
     "keys": ("Make API keys for routers.", _keys),
@@ -153,7 +160,8 @@ class _LazyGroup(Group):
         except ModuleNotFoundError as error:
             if error.name is None or error.name.startswith("pando"):
                 raise
-            extra = cmd_name if cmd_name in extras() else "up"
+            needed = {"record": "sim"}.get(cmd_name, cmd_name)
+            extra = needed if needed in extras() else "up"
             raise click.ClickException(
                 f"{cmd_name} needs the Python package {error.name}, which is not installed:"
                 f" {how_to_install(extra)}"

@@ -77,7 +77,7 @@ from pando_router.policies.loads import Loads
 from pando_router.process.background import Background
 from pando_router.process.lifecycle import Lifecycle
 from pando_router.recording.recorder import Part
-from pando_router.recording.recording import Recording
+from pando_router.recording.recording import RouterRecording
 from pando_router.recording.routes import recording_routes
 from pando_router.telemetry.metrics import Metrics
 from pando_router.tenants.forwarding import Forwarding
@@ -191,7 +191,7 @@ async def running_router(
     tracing = Tracing.to(settings.otlp_endpoint, settings.trace_sample, "pando-router", instance)
     recording = None
     if settings.record is not None:
-        recording = Recording(
+        recording = RouterRecording(
             live,
             settings.record,
             part or Part.of(settings),

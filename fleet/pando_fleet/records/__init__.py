@@ -10,6 +10,7 @@ Read in this order:
     limits.py       a tenant's rate limits
     rate_limits.py  what tenants have taken of them
     homes.py        which replica keeps a response
+    recording.py    whether routers record, and the secret that hides keys
 
 Imports redis only.
 """

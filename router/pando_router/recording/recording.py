@@ -1,4 +1,4 @@
-"""`Recording`: the recorder, its switch and its lines about the fleet, as one router has them."""
+"""`RouterRecording`: a router's recorder, its switch and its lines about the fleet."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ from pando_router.telemetry.metrics import Metrics
 FOLLOW_S = 1.0
 
 
-class Recording:
+class RouterRecording:
     """`begin` before the first request, `run` beside them, `close` at the end. `recorder` observes
     the requests."""
 

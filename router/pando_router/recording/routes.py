@@ -12,13 +12,13 @@ from pando_fleet.misread import misread
 from pando_fleet.redis.client import FleetError
 from pando_router.errors import ApiError, bad_request, unavailable
 from pando_router.recording.folder import Found, recordings
-from pando_router.recording.recording import Recording
+from pando_router.recording.recording import RouterRecording
 
 PATH = "/recording"
 PIECE = 256 * 1024  # bytes that are read at once
 
 
-class Change(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class Wanted(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     on: bool | None
 
 
@@ -33,7 +33,7 @@ class RecordingFile(msgspec.Struct, kw_only=True):
     size: int  # bytes
 
 
-def recording_routes(recording: Recording | None) -> APIRouter:
+def recording_routes(recording: RouterRecording | None) -> APIRouter:
     """`recording` is None if the router has no file for it."""
     router = APIRouter()
 
@@ -76,10 +76,10 @@ def recording_routes(recording: Recording | None) -> APIRouter:
     return router
 
 
-def _read(body: bytes) -> Change:
+def _read(body: bytes) -> Wanted:
     """Raises ApiError 400."""
     try:
-        return msgspec.json.decode(body, type=Change)
+        return msgspec.json.decode(body, type=Wanted)
     except msgspec.DecodeError as error:
         why = misread(error).about("the body")
     except UnicodeError as error:

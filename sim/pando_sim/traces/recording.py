@@ -111,6 +111,13 @@ def entries(
         yield line.number, entry
 
 
+def headers(path: Path) -> Iterator[Header]:
+    """The headers of a file, one for each recording that was put into it. Raises TraceError."""
+    for line in lines(path):
+        if MARK in line.text:
+            yield check_header(path, line)
+
+
 def check_header(path: Path, line: Line) -> Header:
     """Raises TraceError if this release cannot read it."""
     header = decode(path, line, _header)

@@ -1,0 +1,6 @@
+"""`pando record`: fetches the recordings of a fleet's routers, and switches them.
+
+command.py  the command
+routers.py  what a router's /recording says, and its files
+summary.py  what is in the recording, in words
+"""
