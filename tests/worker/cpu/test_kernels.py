@@ -6,11 +6,13 @@ import torch
 
 from pando_worker.attention.backend import AttentionLayer
 from pando_worker.attention.kv_pool import TokenToKVPool
+from pando_worker.batch import SamplingBatch
 from pando_worker.cpu.attention import CpuAttention
 from pando_worker.cpu.kernels import Kernels
 from pando_worker.cpu.ops import CpuOps
 from pando_worker.cpu.search import best_by
 from pando_worker.models.ops import TorchOps
+from pando_worker.runner.sampling.sampler import Searches, sample
 from pando_worker.runner.trial import trial_batch
 from tests.worker.model.test_attention import (
     BATCHES,
@@ -154,6 +156,26 @@ def test_the_best_of_each_row_is_its_first_largest(kernels: Kernels, width: int)
     rows, values, tokens = (t[[0, 1, 2, 3, 6, 7, 8]] for t in (rows, values, tokens))
     assert torch.equal(values, rows.max(dim=1).values)
     assert tokens.tolist() == [row.index(max(row)) for row in rows.tolist()]
+
+
+@pytest.mark.parametrize("width", [1, 7, 640, 51_865])
+def test_sampling_with_it_gives_the_same_tokens(kernels: Kernels, width: int) -> None:
+    """Greedy rows and drawn ones, whether or not the vocabulary fills its last block."""
+    logits, rows = torch.randn(9, width), np.arange(9)
+    logits[4] = torch.nan
+    params = SamplingBatch(
+        temperature=(rows % 3).astype(np.float32),
+        top_k=rows % 2 * 5,
+        top_p=np.where(rows % 2, 1.0, 0.8).astype(np.float32),
+        min_p=np.zeros(9, np.float32),
+        seed=rows,
+        step=rows,
+    )
+    searches = Searches(best=best_by(kernels, threads=2))
+    found = sample(logits.clone(), params, searches)
+    assert torch.equal(found, sample(logits.clone(), params))
+    assert found[4] == -1
+    assert ((found >= -1) & (found < width)).all()
 
 
 @pytest.mark.parametrize("heads", [1, 6])

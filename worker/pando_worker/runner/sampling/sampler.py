@@ -83,12 +83,10 @@ def sample(logits: Tensor, params: SamplingBatch, searches: Searches = BY_TORCH)
     if len(logits) > size:
         parts = [slice(start, start + size) for start in range(0, len(logits), size)]
         return torch.cat([sample(logits[p], _rows_of(params, p), searches) for p in parts])
-    if remainder := logits.shape[1] % BLOCK:
-        logits = functional.pad(logits, (0, BLOCK - remainder), value=-torch.inf)
     best, tokens = (searches.best or _best)(logits)
     if len(drawn := np.flatnonzero(params.temperature > 0)):
         rows = to_device(drawn, logits.device)
-        some = _take(logits, drawn)
+        some = _whole_blocks(_take(logits, drawn))
         tokens.index_copy_(0, rows, _draw(some, best[rows], params, drawn, searches.nucleus))
     return tokens.masked_fill_(best - best != 0, -1)  # infinity - infinity is NaN
 
@@ -116,7 +114,7 @@ def _best(logits: Tensor) -> tuple[Tensor, Tensor]:
     """The largest logit of each row and its token, [rows] each; NaN if the row has one."""
     if logits.numel() <= SMALL:
         return torch.max(logits, dim=-1)
-    blocks = _blocks(logits)
+    blocks = _blocks(_whole_blocks(logits))
     best, block = blocks.amax(dim=-1).max(dim=-1)
     return best, block * BLOCK + _pick_row(blocks, block).argmax(dim=-1)
 
@@ -225,6 +223,13 @@ def _invert(weights: Tensor, uniform: Tensor) -> Tensor:
     # A block's sum is rounded, so the remaining target may exceed the sum of its tokens.
     rest = torch.minimum(target - before, inside[:, -1:] * (1 - 2.0**-52))
     return (block * BLOCK + torch.searchsorted(inside, rest, right=True))[:, 0]
+
+
+def _whole_blocks(logits: Tensor) -> Tensor:
+    """With forbidden tokens behind the vocabulary, up to the end of a block."""
+    if remainder := logits.shape[1] % BLOCK:
+        return functional.pad(logits, (0, BLOCK - remainder), value=-torch.inf)
+    return logits
 
 
 def _blocks(values: Tensor) -> Tensor:

@@ -73,7 +73,10 @@ class TorchStep:
         sampling, logits = self._batch.sampling, self._logits
         edited = mask is not None or sampling.bias is not None or sampling.penalties is not None
         wants_logprobs = sampling.top_logprobs >= 0
-        raw = logits.clone() if edited and wants_logprobs else logits
+        speech = sampling.speech
+        # Log-probabilities of rows with rules are those after the edits, so these need no copy.
+        all_ruled = speech is not None and len(speech.samples) == len(logits)
+        raw = logits.clone() if edited and wants_logprobs and not all_ruled else logits
         if sampling.bias is not None:
             add_bias(logits, sampling.bias)
         if sampling.penalties is not None:
@@ -82,10 +85,10 @@ class TorchStep:
             penalize(logits, sampling.penalties, history)
         if mask is not None:
             apply_mask(logits, mask)
-        if sampling.speech is not None:
-            prefer_timestamps(logits, sampling.speech)
+        if speech is not None:
+            prefer_timestamps(logits, speech)
             if raw is not logits:
-                ruled = to_device(sampling.speech.samples, logits.device)
+                ruled = to_device(speech.samples, logits.device)
                 raw.index_copy_(0, ruled, logits.index_select(0, ruled))
         tokens = self._group.broadcast(sample(logits, sampling, self._searches))
         self._futures.put(rows, tokens)
