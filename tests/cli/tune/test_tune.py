@@ -38,7 +38,7 @@ def pool(folder: Path, **scaling: Any) -> str:
     return str(path)
 
 
-def trace(folder: Path, requests: int = 400, seconds: float = 240.0) -> str:
+def trace(folder: Path, requests: int = 150, seconds: float = 90.0) -> str:
     """Requests that share nothing, with a burst in the middle."""
     draw, path = random.Random(0), folder / "trace.jsonl"
     times = [draw.uniform(0, seconds) for _ in range(requests // 2)]
@@ -142,24 +142,24 @@ def found(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1200)
 def test_a_search_that_was_ended_goes_on_to_the_same_answer(tmp_path: Path) -> None:
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     for folder in (whole, cut):
         folder.mkdir()
-    process = start(whole, "--trials", "12", "--vary")
+    process = start(whole, "--trials", "8", "--vary")
     out, err = process.communicate()
     assert process.returncode == 0, err
     assert "Recommended is" in out or "Keep today's manifest" in out
     first = found(whole)
     _check_manifest(whole, first)
 
-    process = start(cut, "--trials", "12", "--vary", "--jobs", "1")
+    process = start(cut, "--trials", "8", "--vary", "--jobs", "1")
     runs = cut / "out" / "runs.jsonl"
     until(
         lambda: runs.exists() and len(runs.read_text().splitlines()) > 5,
         "some runs have ended",
-        PATIENCE_S,
+        400,
     )
     children = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(signal.SIGINT)
@@ -170,7 +170,7 @@ def test_a_search_that_was_ended_goes_on_to_the_same_answer(tmp_path: Path) -> N
     _, alive = psutil.wait_procs(children, timeout=PATIENCE_S)
     assert not alive
 
-    process = start(cut, "--trials", "12", "--vary", "--resume")
+    process = start(cut, "--trials", "8", "--vary", "--resume")
     out, err = process.communicate()
     assert process.returncode == 0, err
     again = found(cut)
@@ -178,7 +178,7 @@ def test_a_search_that_was_ended_goes_on_to_the_same_answer(tmp_path: Path) -> N
         del results["about"]
     assert again == first
 
-    process = start(cut, "--trials", "12", "--resume", "--seed", "1")
+    process = start(cut, "--trials", "8", "--resume", "--seed", "1")
     _, err = process.communicate()
     assert process.returncode == 2
     assert "is of another search" in err
