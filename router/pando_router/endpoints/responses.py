@@ -24,6 +24,8 @@ class ResponsesBody(Hints, gc=False, kw_only=True):
     previous_response_id: Any = None
     conversation: Any = None
     max_output_tokens: Any = None
+    include: Any = None
+    top_logprobs: Any = None
 
 
 def _read(fields: ResponsesBody) -> Request:
@@ -37,8 +39,13 @@ def _read(fields: ResponsesBody) -> Request:
         ),
         images=images,
         max_tokens=count(fields.max_output_tokens),
+        scored=bool(fields.top_logprobs) or _includes_logprobs(fields.include),
         earlier=earlier,
     )
+
+
+def _includes_logprobs(include: Any) -> bool:
+    return isinstance(include, list) and "message.output_text.logprobs" in include
 
 
 def _conversation(value: Any) -> str | None:
@@ -60,6 +67,7 @@ RESPONSES = Endpoint(
         ResponseEvents(),
         ("input",),
         with_text=None,
+        continues_scores=False,  # which tokens of the output have any, only the worker knows
         named=True,
         last_event=b"",
         error_event=b"event: response.failed\n",

@@ -70,6 +70,7 @@ class Form:
     with_text: Callable[[Body, str, str], Body] | None = append
     sampling: str = ""  # the field that holds sampling parameters; empty: the body itself
     whole_text: bool = False  # an event holds all text so far, not only the new text
+    continues_scores: bool = True  # whether a continuation can have log-probabilities
     named: bool = False  # an event's `type` is also its name in the stream
     last_event: bytes = DONE_EVENT  # it follows the finish reason, and the usage if there is one
     # The beginning of the event by which an engine reports that it is gone although its HTTP server

@@ -20,6 +20,8 @@ def plan(settings: RouterSettings, form: Form | None, request: Request) -> Plan 
         return None
     if request.n != 1:
         return Plan(form, "it has several choices")
+    if request.scored and not form.continues_scores:
+        return Plan(form, "its texts have log-probabilities")
     if settings.migrate == "deterministic" and not request.deterministic:
         return Plan(form, "it is neither greedy nor seeded")
     return Plan(form, scored=request.scored)

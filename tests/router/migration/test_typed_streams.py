@@ -12,7 +12,7 @@ from openai._streaming import SSEDecoder
 from pando_router.migration.errors import DivergedError, RefusedError
 from pando_router.migration.stream import Stream
 from tests.examples import examples
-from tests.router.migration.test_migration import rest, stream_of
+from tests.router.migration.test_migration import DEFAULTS, planned, rest, stream_of
 from tests.router.migration.typed_engine import MESSAGES, PIECES, RESPONSES, TypedEngine
 
 Event = dict[str, Any]
@@ -51,6 +51,15 @@ def broken(engine: TypedEngine, *cuts: int, step: int = 97) -> tuple[bytes, byte
         whole = engine.answer(json.loads(stream.ask()))
         stream.goes_on(engine.count)
     return out + stream.end(), first
+
+
+@pytest.mark.parametrize(
+    "asked", [{"include": ["message.output_text.logprobs"]}, {"top_logprobs": 2}]
+)
+def test_responses_with_log_probabilities_do_not_go_on(asked: Event) -> None:
+    body = json.dumps(REQUESTS[RESPONSES] | asked).encode()
+    made = planned(RESPONSES, body, DEFAULTS)
+    assert made is not None and made.refusal == "its texts have log-probabilities"
 
 
 def events_in(out: bytes) -> list[Event]:

@@ -97,9 +97,10 @@ def test_a_broken_file_is_said_to_be_broken(
         read_config(tmp_path)
 
 
-def test_of_a_repositorys_subfolders_the_one_that_says_how_to_pool_is_fetched() -> None:
+def test_of_a_repositorys_subfolders_the_parts_of_an_embedding_are_fetched() -> None:
     wanted = ["config.json", "model.safetensors", "modules.json", "1_Pooling/config.json"]
-    others = ["onnx/config.json", "2_Dense/model.safetensors", "1_Dense/config.json", "a.bin"]
+    wanted += ["2_Dense/config.json", "2_Dense/model.safetensors", "3_Dense/config.json"]
+    others = ["onnx/config.json", "2_Dense/pytorch_model.bin", "0_Transformer/config.json", "a.bin"]
     found = filter_repo_objects(
         wanted + others, allow_patterns=FILES, ignore_patterns=IGNORED_FILES
     )

@@ -96,10 +96,17 @@ def test_another_pooling_is_refused_by_name_unless_one_is_chosen(
 
 @pytest.mark.parametrize("choice", ["auto", "last"])
 def test_further_parts_are_refused_whatever_is_chosen(tmp_path: Path, choice: Any) -> None:
-    kinds = (f"{OLD}Transformer", f"{OLD}Pooling", f"{OLD}Dense", f"{OLD}Normalize")
+    kinds = (f"{OLD}Transformer", f"{OLD}Pooling", f"{OLD}LayerNorm", f"{OLD}Normalize")
     found = read_pooling(write(tmp_path, QWEN3_EMBEDDING, kinds), choice)
     assert isinstance(found, NoEmbeddings)
-    assert found.reason.startswith("its modules.json has Dense: ")
+    assert found.reason.startswith("its modules.json has LayerNorm: ")
+
+
+def test_parts_in_another_order_are_refused(tmp_path: Path) -> None:
+    kinds = (f"{OLD}Transformer", f"{OLD}Normalize", f"{OLD}Pooling")
+    found = read_pooling(write(tmp_path, QWEN3_EMBEDDING, kinds), "auto")
+    assert isinstance(found, NoEmbeddings)
+    assert "has Transformer, Normalize, Pooling in this order" in found.reason
 
 
 @pytest.mark.parametrize("content", ["{", "[]", "3"])

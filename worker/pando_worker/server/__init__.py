@@ -20,6 +20,7 @@ Read in this order:
     engine_client.py   the pipes to the scheduler process
     process/           the process's life: start, heartbeats, watchdog, drain, end
     pooling.py         how hidden states become an embedding
+    dense_layers.py    the layers behind the pooling
     errors.py          how errors are sent
     metrics.py         every metric
     tracing.py         spans of a request

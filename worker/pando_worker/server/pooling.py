@@ -1,21 +1,29 @@
 """How hidden states become an embedding: by the worker's setting, or by the model's files.
 
 sentence-transformers writes these files: `modules.json` lists the modules of the embedding model,
-and the folder of the one named Pooling has a `config.json` with the pooling mode.
+and the folder of the one named Pooling has a `config.json` with the pooling mode. Those named Dense
+are read in `dense_layers.py`.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 
 from pando_worker.messages import Pooling
 from pando_worker.models.errors import unreadable
+from pando_worker.server.dense_layers import DenseLayer, UnsupportedLayerError, read_dense_layer
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Float32 = NDArray[np.float32]
 
 T = TypeVar("T")
 
-_KNOWN_PARTS = ("Transformer", "Pooling", "Normalize")
+_KNOWN_PARTS = ("Transformer", "Pooling", "Dense", "Normalize")  # in the order that is supported
 _USUAL_FOLDER = "1_Pooling"
 _MODES = {
     "cls": Pooling.CLS,
@@ -48,10 +56,34 @@ class Embeddings:
     """
     Attributes:
         is_normalized: whether vectors have length 1
+        layers: applied to what the engine pooled, before it is normalized
     """
 
     pooling: Pooling
     is_normalized: bool = True
+    layers: tuple[DenseLayer, ...] = ()
+
+    @property
+    def is_pooled_normalized(self) -> bool:
+        """Whether the engine's vector has length 1."""
+        return self.is_normalized and not self.layers
+
+    @property
+    def size(self) -> int | None:
+        """Of an embedding; None: that of the model's hidden states."""
+        return self.layers[-1].size if self.layers else None
+
+    def vector(self, pooled: bytes) -> "Float32":
+        """The embedding that the engine's vector becomes; a zero vector keeps its length."""
+        # Imported here: it takes a tenth of a second, and most workers embed nothing.
+        import numpy as np
+
+        vector: Float32 = np.frombuffer(pooled, dtype="<f4")
+        for layer in self.layers:
+            vector = layer.of(vector)
+        if self.layers and self.is_normalized and (length := np.linalg.norm(vector)):
+            vector = vector / length
+        return vector
 
 
 LAST_TOKEN = Embeddings(Pooling.LAST)
@@ -80,16 +112,26 @@ def read_pooling(
             f"its modules.json has {', '.join(others)}: this worker supports only"
             f" {', '.join(_KNOWN_PARTS)}"
         )
+    if kinds != sorted(kinds, key=_KNOWN_PARTS.index):
+        return NoEmbeddings(
+            f"its modules.json has {', '.join(kinds)} in this order: this worker supports only"
+            f" {', '.join(_KNOWN_PARTS)}"
+        )
+    try:
+        folders = [model_dir / part.path for part in parts if part.kind == "Dense"]
+        layers = tuple(map(read_dense_layer, folders))
+    except UnsupportedLayerError as error:
+        return NoEmbeddings(f"this worker does not support one of its layers: {error}")
     is_normalized = not parts or "Normalize" in kinds
     if choice != "auto":
-        return Embeddings(Pooling(choice), is_normalized)
+        return Embeddings(Pooling(choice), is_normalized, layers)
     folder = next((part.path for part in parts if part.kind == "Pooling"), _USUAL_FOLDER)
     config = _read(model_dir / folder / "config.json", dict[str, Any])
     if config is None:
-        return Embeddings(default, is_normalized)
+        return Embeddings(default, is_normalized, layers)
     modes = _modes(config)
     if len(modes) == 1 and modes[0] in _MODES:
-        return Embeddings(_MODES[modes[0]], is_normalized)
+        return Embeddings(_MODES[modes[0]], is_normalized, layers)
     return NoEmbeddings(
         f"its {folder}/config.json has pooling {' and '.join(modes) or 'none'}: this worker"
         f" supports {' or '.join(_MODES)}; choose one with the setting pooling"

@@ -12,6 +12,7 @@ import aiohttp
 import openai
 import pytest
 import torch
+from safetensors.torch import save_file
 from transformers import AutoModel, AutoTokenizer, Qwen3Config, Qwen3Model
 
 from tests.worker.server.process.worker_process import MODEL, WorkerProcess, metric, until
@@ -52,14 +53,18 @@ def base_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tie_word_embeddings=False,
     )
     Qwen3Model(config).save_pretrained(folder)
-    parts = ["Transformer", "Pooling", "Normalize"]
-    kinds = [{"type": f"sentence_transformers.models.{part}", "path": ""} for part in parts]
-    kinds[1]["path"] = "1_Pooling"
-    (folder / "modules.json").write_text(json.dumps(kinds))
+    list_parts(folder, [("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "")])
     (folder / "1_Pooling").mkdir()
     pooling = {"pooling_mode_mean_tokens": True, "pooling_mode_lasttoken": False}
     (folder / "1_Pooling/config.json").write_text(json.dumps(pooling))
     return folder
+
+
+def list_parts(folder: Path, parts: Sequence[tuple[str, str]]) -> None:
+    """Kinds and folders."""
+    prefix = "sentence_transformers.models."
+    modules = [{"type": prefix + kind, "path": path} for kind, path in parts]
+    (folder / "modules.json").write_text(json.dumps(modules))
 
 
 @asynccontextmanager
@@ -69,6 +74,13 @@ async def client_of(worker: WorkerProcess) -> AsyncIterator[openai.AsyncOpenAI]:
 
 
 def expected(model_dir: Path, texts: Sequence[str], *, mean: bool) -> list[list[float]]:
+    pooled = torch.tensor(states(model_dir, texts, mean=mean), dtype=torch.float64)
+    found: list[list[float]] = torch.nn.functional.normalize(pooled, dim=1).tolist()
+    return found
+
+
+def states(model_dir: Path, texts: Sequence[str], *, mean: bool = True) -> list[list[float]]:
+    """Hidden states of transformers: the mean, or the last token's."""
     model = AutoModel.from_pretrained(model_dir, dtype=torch.float32).eval()
     tokenizer = AutoTokenizer.from_pretrained(model_dir)
     vectors = []
@@ -76,7 +88,7 @@ def expected(model_dir: Path, texts: Sequence[str], *, mean: bool) -> list[list[
         with torch.no_grad():
             hidden = model(torch.tensor([tokenizer(text).input_ids])).last_hidden_state[0].double()
         pooled = hidden.mean(0) if mean else hidden[-1]
-        vectors.append((pooled / pooled.norm()).tolist())
+        vectors.append(pooled.tolist())
     return vectors
 
 
@@ -158,17 +170,70 @@ async def test_a_model_without_a_head_embeds_and_generates_nothing(base_model: P
                 assert "no head" in error["message"]
 
 
+async def test_dense_layers_follow_the_pooling(base_model: Path) -> None:
+    """In embeddings, fewer dimensions of them, and scores."""
+    folder = base_model.parent / "with-dense"
+    first, second = with_dense(base_model, folder)
+    with torch.no_grad():
+        pooled = torch.tensor(states(base_model, TEXTS), dtype=torch.float32)
+        truth = torch.nn.functional.normalize(second(torch.tanh(first(pooled))), dim=1)
+    with WorkerProcess.start(
+        stand_in=False, threads=1, model=str(folder), served_model_name=NAME
+    ) as worker:
+        async with client_of(worker) as client, aiohttp.ClientSession(worker.url) as http:
+            done = await client.embeddings.create(model=NAME, input=TEXTS)
+            assert_close(done.data, truth.tolist())
+            done = await client.embeddings.create(model=NAME, input=TEXTS, dimensions=8)
+            short = torch.nn.functional.normalize(truth[:, :8], dim=1)
+            assert_close(done.data, short.tolist())
+            with pytest.raises(openai.BadRequestError, match="this model has only 24"):
+                await client.embeddings.create(model=NAME, input=TEXTS, dimensions=25)
+            body = {"model": NAME, "text_1": TEXTS[0], "text_2": TEXTS[1:]}
+            async with http.post("/v1/score", json=body) as answer:
+                scores = [one["score"] for one in (await answer.json())["data"]]
+    assert scores == pytest.approx((truth[1:] @ truth[0]).tolist(), abs=2e-5)
+
+
+def with_dense(model: Path, folder: Path) -> tuple[torch.nn.Linear, torch.nn.Linear]:
+    """The model in another folder, with two layers behind its pooling."""
+    folder.mkdir()
+    for file in model.iterdir():
+        (folder / file.name).symlink_to(file)
+    (folder / "modules.json").unlink()
+    parts = [("Transformer", ""), ("Pooling", "1_Pooling"), ("Dense", "2_Dense")]
+    list_parts(folder, [*parts, ("Dense", "3_Dense"), ("Normalize", "4_Normalize")])
+    return add_dense(folder, "2_Dense", 32, 48, "Tanh"), add_dense(folder, "3_Dense", 48, 24)
+
+
+def add_dense(
+    folder: Path, name: str, size: int, wanted: int, activation: str = "Identity"
+) -> torch.nn.Linear:
+    """As sentence-transformers saves one."""
+    layer = torch.nn.Linear(size, wanted)
+    (folder / name).mkdir()
+    tensors = {f"linear.{key}": value for key, value in layer.state_dict().items()}
+    save_file(tensors, folder / name / "model.safetensors")
+    config = {
+        "in_features": size,
+        "out_features": wanted,
+        "bias": True,
+        "activation_function": f"torch.nn.modules.activation.{activation}",
+    }
+    (folder / name / "config.json").write_text(json.dumps(config))
+    return layer
+
+
 async def test_a_model_with_further_parts_says_so_and_generates(base_model: Path) -> None:
     # The shipped model with a list of modules that includes an unsupported one.
-    folder = base_model.parent / "with-dense"
+    folder = base_model.parent / "with-norm"
     folder.mkdir()
     for file in MODEL.iterdir():
         (folder / file.name).symlink_to(file)
-    parts = [{"type": "sentence_transformers.models.Dense", "path": "2_Dense"}]
+    parts = [{"type": "sentence_transformers.models.LayerNorm", "path": "2_LayerNorm"}]
     (folder / "modules.json").write_text(json.dumps(parts))
     with WorkerProcess.start(model=str(folder), served_model_name=NAME) as worker:
         async with client_of(worker) as client:
-            with pytest.raises(openai.BadRequestError, match=r"its modules\.json has Dense"):
+            with pytest.raises(openai.BadRequestError, match=r"its modules\.json has LayerNorm"):
                 await client.embeddings.create(model=NAME, input="a")
             done = await client.completions.create(model=NAME, prompt="a", max_tokens=1)
             assert done.choices

@@ -77,6 +77,70 @@ async def test_a_stream_puts_together_to_the_same_response(
     assert streamed.usage.output_tokens_details == whole.usage.output_tokens_details
 
 
+SCORED = ["message.output_text.logprobs"]
+
+
+async def test_each_text_has_the_log_probabilities_of_its_own_tokens(
+    rich_client: openai.AsyncOpenAI,
+) -> None:
+    """None of those of reasoning and calls; in a stream, those of each delta."""
+    fields = asking(ANSWER, tools=TOOLS, include=SCORED, top_logprobs=2)
+    response = await rich_client.responses.create(**fields)
+    [text] = [part for item in response.output for part in _texts_of(item)]
+    assert response.top_logprobs == 2
+    assert text.logprobs is not None
+    assert spelled(text.logprobs).strip() == text.text
+    assert {len(token.top_logprobs) for token in text.logprobs} == {2}
+    streamed: list[Any] = []
+    async with rich_client.responses.stream(**fields) as stream:
+        async for event in stream:
+            if event.type == "response.output_text.delta":
+                assert event.delta in "".join(token.token for token in event.logprobs)
+                streamed += event.logprobs
+            elif event.type == "response.output_text.done":
+                assert _values(event.logprobs) == _values(text.logprobs)
+        final = await stream.get_final_response()
+    [again] = [part for item in final.output for part in _texts_of(item)]
+    assert _values(streamed) == _values(again.logprobs or ()) == _values(text.logprobs)
+
+
+async def test_log_probabilities_are_those_of_a_chat(rich_client: openai.AsyncOpenAI) -> None:
+    said = "Grüße, 世界 🙂"
+    chat = await rich_client.chat.completions.create(
+        model=MODEL_NAME,
+        messages=[{"role": "user", "content": said}],
+        max_tokens=200,
+        logprobs=True,
+        top_logprobs=3,
+        extra_body={"seed": Trick.ANSWERS},
+    )
+    scores = chat.choices[0].logprobs
+    assert scores is not None and scores.content
+    for asked in ({"top_logprobs": 3}, {"top_logprobs": 3, "include": SCORED}):
+        response = await rich_client.responses.create(**asking(said, **asked))
+        [[text]] = [_texts_of(item) for item in response.output]
+        assert _values(text.logprobs or ()) == _values(scores.content)
+        assert spelled(text.logprobs) == said
+    alone = await rich_client.responses.create(**asking(said, include=SCORED))
+    [[text]] = [_texts_of(item) for item in alone.output]
+    assert [token.top_logprobs for token in text.logprobs] == [[]] * len(scores.content)
+    none = await rich_client.responses.create(**asking(said))
+    [[text]] = [_texts_of(item) for item in none.output]
+    assert text.logprobs == []
+
+
+def spelled(tokens: Any) -> str:
+    return bytes(byte for token in tokens for byte in token.bytes).decode()
+
+
+def _texts_of(item: Any) -> list[Any]:
+    return item.content if item.type == "message" else []
+
+
+def _values(tokens: Any) -> list[tuple[str, float]]:
+    return [(token.token, token.logprob) for token in tokens]
+
+
 async def test_what_the_deltas_say_is_what_is_done(rich_client: openai.AsyncOpenAI) -> None:
     texts: dict[str, str] = {}
     done: dict[str, str] = {}
@@ -248,6 +312,7 @@ async def test_a_text_by_schema(rich_client: openai.AsyncOpenAI) -> None:
             "is not a JSON object",
         ),
         ({"background": True}, "background", "not supported"),
+        ({"top_logprobs": 21}, "top_logprobs", "between 0 and 20"),
         ({"truncation": "some"}, "truncation", "auto"),
         ({"include": ["file_search_call.results"]}, "include", "not supported"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type", "must be function"),

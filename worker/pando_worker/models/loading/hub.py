@@ -12,9 +12,9 @@ from pando_worker.models.loading.gguf.directory import SUFFIX, model_directory, 
 from pando_worker.models.loading.packaged import PACKAGED, packaged_model
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
-# Subfolders hold the same weights in other formats, but for what sentence-transformers writes on
-# an embedding's pooling: 1_Pooling.
-IGNORED_FILES = ["[!1]*/*", "1[!_]*/*", "1_[!P]*/*"]
+# Subfolders hold the same weights in other formats, but for sentence-transformers' parts of an
+# embedding: 1_Pooling, 2_Dense, ….
+IGNORED_FILES = ["[!1-9]*/*", "?[!_]*/*", "?_[!PD]*/*"]
 FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt", "tokenizer.model"]
 ADAPTER_FILES = ["adapter_config.json", "adapter_model.safetensors"]
 

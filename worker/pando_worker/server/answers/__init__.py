@@ -10,6 +10,7 @@ Read in this order:
     response_form.py      the form of OpenAI's responses
     response_objects.py   their objects and events
     scores.py             scores, ranks and labels of texts
+    scored_pieces.py      the tokens of each piece of an output
     logprobs.py           log-probabilities in OpenAI's two forms
 
 Imports generation and protocol; knows no endpoint.

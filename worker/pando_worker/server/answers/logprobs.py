@@ -25,6 +25,14 @@ def chat_logprobs(vocabulary: Vocabulary, tokens: Iterable[ScoredToken], top: in
     return ChatLogprobs([_chat_token(vocabulary, token, top) for token in tokens])
 
 
+def text_logprobs(
+    vocabulary: Vocabulary, tokens: Iterable[ScoredToken], top: int
+) -> list[ChatTokenLogprob]:
+    """Those of a response's text: as a chat's, but that a special token has an empty list as its
+    bytes, since OpenAI's type has no null there."""
+    return [_chat_token(vocabulary, token, top, no_bytes=[]) for token in tokens]
+
+
 def completion_logprobs(
     vocabulary: Vocabulary, tokens: Iterable[ScoredToken], top: int, shift: int = 0
 ) -> CompletionLogprobs:
@@ -94,12 +102,14 @@ def token_text(vocabulary: Vocabulary, token_id: int) -> str:
     return (special or vocabulary[token_id]).decode(errors="replace")
 
 
-def _chat_token(vocabulary: Vocabulary, token: ScoredToken, top: int) -> ChatTokenLogprob:
-    name, data = _chat_name(vocabulary, token.token_id)
+def _chat_token(
+    vocabulary: Vocabulary, token: ScoredToken, top: int, *, no_bytes: list[int] | None = None
+) -> ChatTokenLogprob:
+    name, data = _chat_name(vocabulary, token.token_id, no_bytes)
     likely = [
         TopLogprob(name, value, data)
         for token_id, value in _pairs(token.score, top)
-        for name, data in [_chat_name(vocabulary, token_id)]
+        for name, data in [_chat_name(vocabulary, token_id, no_bytes)]
     ]
     return ChatTokenLogprob(name, finite(token.score.logprob), data, likely)
 
@@ -109,9 +119,11 @@ def _pairs(score: TokenLogprob, top: int) -> list[tuple[int, float]]:
     return [(token_id, finite(value)) for token_id, value in zip(ids, values, strict=True)]
 
 
-def _chat_name(vocabulary: Vocabulary, token_id: int) -> tuple[str, list[int] | None]:
+def _chat_name(
+    vocabulary: Vocabulary, token_id: int, no_bytes: list[int] | None
+) -> tuple[str, list[int] | None]:
     if special := vocabulary.special.get(token_id):
-        return special.decode(), None
+        return special.decode(), no_bytes
     data = vocabulary[token_id]
     return data.decode(errors="backslashreplace"), list(data)
 

@@ -5,7 +5,7 @@ them. Both ways make the same items: a whole answer is the end of a stream that 
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -15,6 +15,8 @@ from pando_worker.messages import FinishReason
 from pando_worker.parsers.output import OutputParser
 from pando_worker.parsers.pieces import CallArguments, CallStart, Content, Piece, Reasoning
 from pando_worker.server.answers.answer import ChoiceResult, TokenCounts
+from pando_worker.server.answers.logprobs import text_logprobs
+from pando_worker.server.answers.openai_objects import ChatTokenLogprob
 from pando_worker.server.answers.response_objects import (
     ArgumentsDelta,
     ArgumentsDone,
@@ -32,7 +34,6 @@ from pando_worker.server.answers.response_objects import (
     OutputMessage,
     OutputText,
     OutputTokensDetails,
-    Part,
     PartAdded,
     PartDone,
     ReasoningDelta,
@@ -46,9 +47,10 @@ from pando_worker.server.answers.response_objects import (
     TextDelta,
     TextDone,
 )
+from pando_worker.server.answers.scored_pieces import ScoredPieces
 from pando_worker.server.answers.typed_events import TokenReport, TypedEvent
 from pando_worker.server.errors import ApiError, aborted
-from pando_worker.server.text.reader import Delta, Finish
+from pando_worker.server.text.reader import Delta, Finish, ScoredToken
 from pando_worker.tokenizer.detokenizer import Vocabulary
 
 Kind = type[Reasoning | Content | CallStart]
@@ -63,6 +65,7 @@ class _OpenItem:
     id: str
     call: CallStart | None = None
     texts: list[str] = field(default_factory=list)
+    logprobs: list[ChatTokenLogprob] = field(default_factory=list)  # of a message, if wanted
 
     def as_item(self, status: Status) -> OutputItem:
         text = "".join(self.texts)
@@ -70,7 +73,8 @@ class _OpenItem:
             return FunctionCall(self.id, status, self.call.id, self.call.name, text)
         if self.kind is Reasoning:
             return ReasoningItem(self.id, status, [ReasoningText(text)] if text else [])
-        return OutputMessage(self.id, status, [OutputText(text)] if text else [])
+        parts = [OutputText(text, logprobs=self.logprobs)] if text else []
+        return OutputMessage(self.id, status, parts)
 
 
 class ResponseForm:
@@ -84,16 +88,20 @@ class ResponseForm:
         vocabulary: Vocabulary,
         keep: Callable[[ResponseObject], None],
         *,
+        logprobs: int | None = None,
         tells_tokens: bool = False,
     ) -> None:
         """
         Args:
             response: as it is before the first token
             keep: gets the response once it is complete
+            logprobs: most likely tokens to show beside each token of a text; None: texts have no
+                log-probabilities
             tells_tokens: whether the last event of each delta carries the delta's token ids
         """
         self._response = response
-        self._parser = parser
+        self._pieces = ScoredPieces(parser, wanted=logprobs is not None)
+        self._top_logprobs = logprobs or 0
         self._vocabulary = vocabulary
         self._keep = keep
         self._token_report = TokenReport(wanted=tells_tokens)
@@ -107,8 +115,8 @@ class ResponseForm:
         [result] = results
         assert result.finish is not None
         self._token_ids = result.token_ids
-        for piece in [*self._parser.push(result.text), *self._parser.flush()]:
-            list(self._events_of(piece))
+        for piece, scored in self._pieces.push(result.text, result.scored, ends=True):
+            list(self._events_of(piece, scored))
         return self._finished(result.finish, results)
 
     def events(self, delta: Delta, results: list[ChoiceResult]) -> list[object]:
@@ -118,11 +126,9 @@ class ResponseForm:
             events += [Created(self._next(), self._response)]
             events += [InProgress(self._next(), self._response)]
         self._token_ids += delta.token_ids
-        pieces = self._parser.push(delta.text)
-        if delta.finish:
-            pieces += self._parser.flush()
-        for piece in pieces:
-            events += self._events_of(piece)
+        ends = delta.finish is not None
+        for piece, scored in self._pieces.push(delta.text, delta.scored, ends=ends):
+            events += self._events_of(piece, scored)
         if delta.finish:
             events += self._close(_status_of(delta.finish))
             response = self._finished(delta.finish, results)
@@ -179,24 +185,28 @@ class ResponseForm:
             missing -= len(self._vocabulary[token_id])
         return len(self._token_ids)
 
-    def _events_of(self, piece: Piece) -> Iterator[TypedEvent]:
+    def _events_of(self, piece: Piece, scored: list[ScoredToken]) -> Iterator[TypedEvent]:
         match piece:
             case Reasoning(text):
                 yield from self._enter(Reasoning)
                 yield ReasoningDelta(*self._written(text), text)
             case Content(text):
                 yield from self._enter(Content)
-                yield TextDelta(*self._written(text), text)
+                logprobs = text_logprobs(self._vocabulary, scored, self._top_logprobs)
+                yield TextDelta(*self._written(text, logprobs), text, logprobs=logprobs)
             case CallStart():
                 yield from self._close("completed")
                 yield from self._begin(CallStart, piece)
             case CallArguments(_, text):
                 yield ArgumentsDelta(*self._written(text), text)
 
-    def _written(self, text: str) -> tuple[int, int, str]:
+    def _written(
+        self, text: str, logprobs: Sequence[ChatTokenLogprob] = ()
+    ) -> tuple[int, int, str]:
         """Adds text to the open item; the first fields of the event that says so."""
         assert self._open is not None
         self._open.texts.append(text)
+        self._open.logprobs += logprobs
         return self._place(self._open)
 
     def _enter(self, kind: type[Reasoning | Content]) -> Iterator[TypedEvent]:
@@ -209,19 +219,22 @@ class ResponseForm:
         self._open = begun = _OpenItem(kind, name, call)
         yield ItemAdded(self._next(), len(self._output), begun.as_item("in_progress"))
         if call is None:
-            yield PartAdded(*self._place(begun), _part(kind, ""))
+            empty = ReasoningText("") if kind is Reasoning else OutputText("")
+            yield PartAdded(*self._place(begun), empty)
 
     def _close(self, status: Status) -> Iterator[TypedEvent]:
         if (ended := self._open) is None:
             return
         self._open = None
-        text = "".join(ended.texts)
+        text, scores = "".join(ended.texts), ended.logprobs
         if ended.call is not None:
             yield ArgumentsDone(*self._place(ended), ended.call.name, text)
+        elif ended.kind is Reasoning:
+            yield ReasoningDone(*self._place(ended), text)
+            yield PartDone(*self._place(ended), ReasoningText(text))
         else:
-            done = ReasoningDone if ended.kind is Reasoning else TextDone
-            yield done(*self._place(ended), text)
-            yield PartDone(*self._place(ended), _part(ended.kind, text))
+            yield TextDone(*self._place(ended), text, logprobs=scores)
+            yield PartDone(*self._place(ended), OutputText(text, logprobs=scores))
         item = ended.as_item(status)
         yield ItemDone(self._next(), len(self._output), item)
         self._output.append(item)
@@ -233,10 +246,6 @@ class ResponseForm:
         """The number of the next event."""
         self._events += 1
         return self._events - 1
-
-
-def _part(kind: Kind, text: str) -> Part:
-    return ReasoningText(text) if kind is Reasoning else OutputText(text)
 
 
 def _status_of(finish: Finish) -> Status:

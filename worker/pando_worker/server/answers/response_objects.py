@@ -1,9 +1,11 @@
 """The objects and events of OpenAI's responses, as encoded; the tag of each is its `type`."""
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
 
+from pando_worker.server.answers.openai_objects import ChatTokenLogprob
 from pando_worker.server.answers.typed_events import TypedEvent
 
 Status = Literal["in_progress", "completed", "incomplete", "failed"]
@@ -12,7 +14,7 @@ Status = Literal["in_progress", "completed", "incomplete", "failed"]
 class OutputText(msgspec.Struct, frozen=True, tag_field="type", tag="output_text"):
     text: str
     annotations: tuple[()] = ()
-    logprobs: tuple[()] = ()
+    logprobs: Sequence[ChatTokenLogprob] = ()
 
 
 class ReasoningText(msgspec.Struct, frozen=True, tag_field="type", tag="reasoning_text"):
@@ -103,6 +105,7 @@ class ResponseObject(msgspec.Struct, frozen=True, kw_only=True):
     text: TextWanted
     tool_choice: Any
     tools: list[dict[str, Any]]
+    top_logprobs: int
     top_p: float | None
     truncation: Literal["auto", "disabled"]
     usage: ResponseUsage | None = None
@@ -167,13 +170,13 @@ class PartDone(_OfPart, frozen=True, tag="response.content_part.done"):
 class TextDelta(_OfPart, frozen=True, tag="response.output_text.delta"):
     delta: str
     content_index: Literal[0] = 0
-    logprobs: tuple[()] = ()
+    logprobs: Sequence[ChatTokenLogprob] = ()
 
 
 class TextDone(_OfPart, frozen=True, tag="response.output_text.done"):
     text: str
     content_index: Literal[0] = 0
-    logprobs: tuple[()] = ()
+    logprobs: Sequence[ChatTokenLogprob] = ()
 
 
 class ReasoningDelta(_OfPart, frozen=True, tag="response.reasoning_text.delta"):

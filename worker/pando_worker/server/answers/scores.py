@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    Float32 = NDArray[np.float32]
     Float64 = NDArray[np.float64]
 
 
@@ -81,11 +82,11 @@ def numbers(vector: bytes) -> list[float]:
     return found
 
 
-def unit(vector: bytes) -> "Float64":
-    """A vector of `Embedded` at length 1, whose products with others are cosines; 0 stays 0."""
+def unit(vector: "Float32") -> "Float64":
+    """A vector at length 1, whose products with others are cosines; 0 stays 0."""
     import numpy as np
 
-    wide = np.frombuffer(vector, dtype="<f4").astype(np.float64)
+    wide = vector.astype(np.float64)
     length = float(np.linalg.norm(wide))
     return wide / length if length else wide
 

@@ -115,7 +115,7 @@ async def _scores(
     if isinstance(pooling, NoEmbeddings):
         raise bad_request(f"this model does not score texts: {pooling.reason}", "model")
     like = empty_text(service, request, body, model, replace(pooling, is_normalized=False))
-    return await _by_cosine(service, request, body, pairs, params, like)
+    return await _by_cosine(service, request, body, pairs, params, like, pooling)
 
 
 def _check_is_one_label(classifier: Classifier) -> None:
@@ -164,6 +164,7 @@ async def _by_cosine(
     pairs: Sequence[Pair],
     params: Pair,
     like: Embed,
+    pooling: Embeddings,
 ) -> _PairScores:
     texts: dict[str, str] = {}  # each once, with the field that it is in
     for pair in pairs:
@@ -176,7 +177,7 @@ async def _by_cosine(
         prompts.append(structs.replace(like, input_ids=fitting(service, ids, room, output=0)))
 
     def scaled(index: int, embedded: Embedded) -> "tuple[Float64, int]":
-        return unit(embedded.vector), embedded.cached_tokens
+        return unit(pooling.vector(embedded.vector)), embedded.cached_tokens
 
     found = await run_pooled(service, request, prompts, scaled)
     vectors = {text: vector for text, (vector, _) in zip(texts, found, strict=True)}

@@ -61,6 +61,7 @@ def routes(service: Service) -> APIRouter:
             parser,
             service.model.tokenizer.vocabulary,
             keep,
+            logprobs=body.logprobs,
             tells_tokens=tells_tokens(request),
         )
         return service.answer(chat.job, form, stream=bool(body.stream))
@@ -200,6 +201,7 @@ def begun_response(body: ResponsesRequest, model: str) -> ResponseObject:
         text=TextWanted(body.format),
         tool_choice=body.tool_choice or "auto",
         tools=body.tools or [],
+        top_logprobs=body.top_logprobs or 0,
         truncation=body.truncation or "disabled",
         top_p=body.top_p,
         user=body.user,

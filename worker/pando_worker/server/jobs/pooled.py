@@ -36,7 +36,7 @@ def empty_text(
         rid=request.state.request_id,
         input_ids=[],
         pooling=wanted.pooling,
-        is_normalized=wanted.is_normalized,
+        is_normalized=wanted.is_pooled_normalized,
         priority=priority_of(service, request, body.priority or 0),
         namespace=namespace_of(request, body.cache_salt),
         adapter=model.identity,

@@ -16,6 +16,7 @@ from pando_worker.server.protocol.base import (
 )
 from pando_worker.server.protocol.chats.chat import ChatRequest, chat_of
 from pando_worker.server.protocol.chats.response_items import Item, chat_messages
+from pando_worker.server.protocol.openai import TopLogprobs
 from pando_worker.server.protocol.pieces import Many
 from pando_worker.server.protocol.resume import CallId, ResponseId
 from pando_worker.server.protocol.sampling import Probability
@@ -24,11 +25,13 @@ _UNSUPPORTED: dict[str, Neutral] = {
     "background": (False,),
     "conversation": (),
     "prompt": (),
-    "top_logprobs": (0,),
     "context_management": ([],),
 }
 _NO_THINKING = ("none", "minimal")
 MAX_METADATA = 16
+_LOGPROBS = "message.output_text.logprobs"
+# Reasoning is plain text here, and always there.
+_INCLUDES = (_LOGPROBS, "reasoning.encrypted_content")
 
 
 class ResponsesRequest(RequestBody):
@@ -43,6 +46,7 @@ class ResponsesRequest(RequestBody):
     max_output_tokens: Annotated[int, Field(ge=1)] | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Probability | None = None
+    top_logprobs: TopLogprobs | None = None
     tools: Many[dict[str, Any]] | None = None
     tool_choice: Any = None
     parallel_tool_calls: bool | None = None
@@ -65,10 +69,8 @@ class ResponsesRequest(RequestBody):
     @field_validator("include")
     @classmethod
     def _nothing_more(cls, include: list[str] | None) -> list[str] | None:
-        """`reasoning.encrypted_content` is accepted: reasoning is plain text here, and always
-        there."""
         for name in include or ():
-            if name != "reasoning.encrypted_content":
+            if name not in _INCLUDES:
                 raise bad_request(f"include: {name[:60]!r} is not supported", "include")
         return include
 
@@ -81,6 +83,13 @@ class ResponsesRequest(RequestBody):
     @property
     def is_stored(self) -> bool:
         return self.store is not False
+
+    @property
+    def logprobs(self) -> int | None:
+        """The most likely tokens beside each token of a text; None without log-probabilities."""
+        if self.top_logprobs or _LOGPROBS in (self.include or ()):
+            return self.top_logprobs or 0
+        return None
 
     @property
     def format(self) -> dict[str, Any]:
@@ -129,6 +138,8 @@ class ResponsesRequest(RequestBody):
             "parallel_tool_calls": self.parallel_tool_calls,
             "response_format": _response_format(self.format),
             "chat_template_kwargs": self._template_kwargs(),
+            "logprobs": self.logprobs is not None,
+            "top_logprobs": self.logprobs,
         }
         alike = (
             *("stream", "temperature", "top_p", "top_k", "seed", "priority", "cache_salt"),
