@@ -1,11 +1,14 @@
 """What a client's headers say reaches the worker, through the router."""
 
 import asyncio
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import openai
 import pytest
 
+from pando_router.api_keys.keyring import digest_of
 from tests.e2e.conftest import MODEL
 from tests.e2e.up_process import UpProcess
 from tests.waiting import until_async
@@ -73,3 +76,30 @@ async def test_a_deadline_ends_the_request_at_the_worker(client: openai.AsyncOpe
     with pytest.raises(openai.APIStatusError) as late:
         await say(client, 4000, x_request_timeout_ms="500")
     assert (late.value.status_code, late.value.code) == (504, "deadline_exceeded")
+
+
+async def test_a_keys_tenant_is_the_workers_too(tmp_path: Path) -> None:
+    """The worker keeps a response for the tenant whose key the router saw, whatever tenant the
+    client names: asked directly, it knows the response of this tenant alone."""
+    keys = tmp_path / "keys.yaml"
+    keys.write_text(f"tenants: {{mine: {{keys: [{{sha256: {digest_of('secret')}}}]}}}}")
+    environment = {"PANDO_ROUTER_API_KEYS": str(keys)}
+    with UpProcess("--workers", "1", environment=environment) as up:
+        log = "\n".join(line["event"] for line in up.wait_ready().log)
+        found = re.search(r"ready at (http://\S+)", log)
+        assert found, log
+        async with (
+            openai.AsyncOpenAI(base_url=f"{up.url}/v1", api_key="secret") as client,
+            openai.AsyncOpenAI(base_url=f"{found[1]}/v1", api_key="none") as worker,
+        ):
+            named = {"x-pando-tenant": "yours"}
+            made = await client.responses.create(
+                model=MODEL, input="Hi!", max_output_tokens=1, extra_headers=named
+            )
+            mine = await worker.responses.retrieve(
+                made.id, extra_headers={"x-pando-tenant": "mine"}
+            )
+            assert mine == made
+            for other in (named, {}):
+                with pytest.raises(openai.NotFoundError):
+                    await worker.responses.retrieve(made.id, extra_headers=other)
