@@ -2,6 +2,7 @@
 
     serve.py       load on an OpenAI endpoint, and what its clients saw (docs/benchmarking.md)
     start.py       from `pando up` to its ready line
+    mistakes.py    from a mistake at the command line to what is said of it
     hostile_table.py  memory after hostile requests
     large_bodies.py  how long event loops stand still while a large body is read
     fleet_cost.py  one worker alone, behind a router, and two of them

@@ -6,19 +6,16 @@ settings (`functools.partial(configure, settings)`), so that spawned processes l
 """
 
 import logging
-import re
 import sys
-from collections.abc import Callable, MutableMapping
-from datetime import datetime
+from collections.abc import Callable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Annotated, Any, Literal, TextIO
 
-import structlog
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
-from structlog.typing import Processor
 
-from pando.redact import redact
+from pando.log_lines import for_machines, for_people, record_of
 
 
 class LogSettings(BaseSettings):
@@ -41,7 +38,7 @@ def configure(settings: LogSettings) -> None:
     Uncaught exceptions are logged, too.
     """
     handler = _StandardErrorHandler()
-    handler.setFormatter(_formatter(settings))
+    handler.setFormatter(_Formatter(renderer(settings)))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(settings.level.upper())
@@ -50,32 +47,12 @@ def configure(settings: LogSettings) -> None:
     sys.excepthook = _log_uncaught
 
 
-def is_human(settings: LogSettings) -> bool:
-    """Whether log lines are written for people rather than for machines."""
-    return settings.format == "human" or (settings.format == "auto" and sys.stderr.isatty())
-
-
-def renderer(settings: LogSettings) -> Callable[[MutableMapping[str, Any]], str]:
-    """Returns a function that renders a record as a line: its event, its fields, and the process
-    that it comes from unless that is this one."""
-    to_json = structlog.processors.JSONRenderer(default=str)
-    to_text = structlog.dev.ConsoleRenderer(
-        colors=sys.stderr.isatty(),
-        exception_formatter=structlog.dev.plain_traceback,  # other formatters show local variables
-    )
-
-    def render_for_machines(record: MutableMapping[str, Any]) -> str:
-        return redact(str(to_json(None, "", record)))
-
-    def render_for_people(record: MutableMapping[str, Any]) -> str:
-        process = record.pop("process", "")
-        if "timestamp" in record:
-            local_time = datetime.fromisoformat(record["timestamp"]).astimezone()
-            record["timestamp"] = f"{local_time:%H:%M:%S}"
-        line = redact(str(to_text(None, "", _printable(record))))
-        return f"{process:>9} {line}" if process else line
-
-    return render_for_people if is_human(settings) else render_for_machines
+def renderer(settings: LogSettings) -> Callable[[Mapping[str, Any]], str]:
+    """Returns the function that renders a record as a line, as the settings want it."""
+    is_watched = sys.stderr.isatty()
+    if settings.format == "human" or (settings.format == "auto" and is_watched):
+        return partial(for_people, has_colors=is_watched)
+    return for_machines
 
 
 def _log_uncaught(
@@ -98,36 +75,12 @@ class _StandardErrorHandler(logging.StreamHandler[TextIO]):
         return sys.stderr
 
 
-def _formatter(settings: LogSettings) -> logging.Formatter:
-    render = renderer(settings)
-    fields: list[Processor] = [
-        structlog.stdlib.add_log_level,
-        structlog.stdlib.add_logger_name,
-        structlog.stdlib.ExtraAdder(),
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.format_exc_info,
-    ]
-    return structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=fields,
-        processors=[
-            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-            lambda _logger, _method, record: render(record),
-        ],
-    )
+class _Formatter(logging.Formatter):
+    def __init__(self, render: Callable[[Mapping[str, Any]], str]) -> None:
+        super().__init__()
+        self._render = render
 
-
-def _printable(record: MutableMapping[str, Any]) -> dict[str, Any]:
-    """So that nothing a client sends, such as a path, moves a terminal's cursor or looks like a
-    line of its own: further lines of a message are indented."""
-    return {
-        name: _CONTROLS.sub(_escaped, value) if isinstance(value, str) else value
-        for name, value in record.items()
-    }
-
-
-_CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
-
-
-def _escaped(found: re.Match[str]) -> str:
-    character = found[0]
-    return "\n    " if character == "\n" else character.encode("unicode_escape").decode()
+    def format(self, record: logging.LogRecord) -> str:
+        has_error = record.exc_info and record.exc_info[0] is not None
+        exception = self.formatException(record.exc_info) if has_error and record.exc_info else ""
+        return self._render(record_of(record, exception))

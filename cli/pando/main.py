@@ -11,8 +11,7 @@ from functools import partial
 
 import click
 
-from pando.usage import Group, line_of
-from pando_fleet.distribution import extras, how_to_install, version
+from pando.usage import Command, Group, line_of
 
 
 def _up() -> click.Command:
@@ -111,10 +110,12 @@ def _keys() -> click.Command:
 
 
 def _version() -> click.Command:
-    return click.Command("version", callback=_show_version, help="Show Pando's version.")
+    return Command("version", callback=_show_version, help="Show Pando's version.")
 
 
 def _show_version() -> None:
+    from pando_fleet.distribution import version
+
     click.echo(f"pando {version()}")
 
 
@@ -123,7 +124,7 @@ def _help() -> click.Command:
         group.main([*words, "--help"], prog_name="pando", standalone_mode=False)
 
     words = click.Argument(["words"], metavar="[COMMAND]...", nargs=-1)
-    return click.Command("help", callback=show, params=[words], help="Show a command's help.")
+    return Command("help", callback=show, params=[words], help="Show a command's help.")
 
 
 COMMANDS: dict[str, tuple[str, Callable[[], click.Command]]] = {
@@ -160,6 +161,8 @@ class _LazyGroup(Group):
         except ModuleNotFoundError as error:
             if error.name is None or error.name.startswith("pando"):
                 raise
+            from pando_fleet.distribution import extras, how_to_install
+
             needed = {"record": "sim"}.get(cmd_name, cmd_name)
             extra = needed if needed in extras() else "up"
             raise click.ClickException(

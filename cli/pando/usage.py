@@ -24,6 +24,24 @@ class Group(click.Group):
         return super().resolve_command(ctx, args)
 
 
+class Command(click.Command):
+    """A command whose errors all begin with its name, and which says what to do with a word that
+    belongs to no option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.allow_extra_args = True
+        try:
+            left = super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx
+            raise
+        if left:
+            word, flags = left[0], [flag for one in self.params for flag in one.opts]
+            meant = f": did you mean --model {word}?" if "--model" in flags else ""
+            raise click.UsageError(f"{word} belongs to no option{meant or '.'}", ctx)
+        return left
+
+
 def line_of(error: click.ClickException) -> str:
     """The line, which begins with the command."""
     context = getattr(error, "ctx", None)

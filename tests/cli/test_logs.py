@@ -2,14 +2,17 @@
 
 import json
 import pickle
+import re
 import subprocess
 import sys
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from pando import logs
+from pando.log_lines import for_people
 from pando.redact import redact
 from tests.waiting import PATIENCE_S
 
@@ -103,3 +106,34 @@ def test_redaction_leaves_urls_without_a_password_alone() -> None:
 def test_configuring_can_be_sent_to_another_process() -> None:
     configure = partial(logs.configure, logs.LogSettings(format="json", level="debug"))
     assert pickle.loads(pickle.dumps(configure)).args == configure.args
+
+
+def test_lines_for_people_have_columns_and_the_exception_below() -> None:
+    moment = "2026-01-02T03:04:05.678Z"
+    record = {
+        "event": "it failed",
+        "level": "error",
+        "logger": "pando.x",
+        "timestamp": moment,
+        "path": "/two words",
+        "count": 3,
+        "name": "plain",
+        "exception": "Traceback\n  1 / 0",
+    }
+    clock = f"{datetime.fromisoformat(moment).astimezone():%H:%M:%S}"
+    first, *below = for_people(record, has_colors=False).split("\n")
+    columns = f"{clock} [error    ] it failed                      [pando.x]"
+    assert first == f"{columns} count=3 name=plain path='/two words'"
+    assert below == ["Traceback", "      1 / 0"]
+    assert for_people({"process": "redis", "event": "no logger's"}, has_colors=False) == (
+        "    redis no logger's"
+    )
+
+
+def test_colors_are_those_of_the_level_and_change_no_text() -> None:
+    for level, color in (("info", 32), ("warning", 33), ("error", 31), ("critical", 31)):
+        record = {"event": "e", "level": level, "logger": "pando", "field": "v"}
+        painted = for_people(record, has_colors=True)
+        assert f"[\x1b[{color}m\x1b[1m{level}" in painted
+        plain = re.sub(r"\x1b\[\d+m", "", painted)
+        assert plain == for_people(record, has_colors=False)

@@ -37,6 +37,23 @@ def test_the_router_needs_neither_torch_nor_numpy_nor_transformers() -> None:
     assert not modules_after("import pando_router.serve") & HEAVY
 
 
+@pytest.mark.parametrize("command", ["up", "worker"])
+def test_a_model_that_cannot_be_served_is_said_before_anything_slow_is_loaded(
+    command: str, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    script = f"""
+from pando.main import main
+try:
+    main([{command!r}, "--model", {str(tmp_path)!r}])
+except SystemExit as ended:
+    assert ended.code == 1
+"""
+    loaded = modules_after(script)
+    assert "pando_worker.models.loading.preflight" in loaded
+    assert not loaded & {*HEAVY, "fastapi", "redis", "regex", "rich", "aiohttp", "huggingface_hub"}
+
+
 def test_help_of_every_command_is_shown_without_torch() -> None:
     script = """
 from pando.main import COMMANDS, group
@@ -102,6 +119,11 @@ def test_help_has_several_names(capsys: Capture, short: list[str], long: list[st
         (["keys", "old"], "pando keys: there is no command old. The commands are new"),
         (["keys", "news"], "pando keys: there is no command news; did you mean new? The commands"),
         (["keys", "new"], "pando keys new: missing option '--tenant'"),
+        (["keys", "new", "--tenant"], "pando keys new: option '--tenant' requires an argument"),
+        (["up", "tiny"], "pando up: tiny belongs to no option: did you mean --model tiny?"),
+        (["worker", "tiny"], "pando worker: tiny belongs to no option: did you mean --model tiny"),
+        (["router", "now"], "pando router: now belongs to no option"),
+        (["version", "now"], "pando version: now belongs to no option"),
         (
             ["pools", "-o", "xml"],
             "pando pools: invalid value for '-o' / '--output': 'xml' is not one",

@@ -12,11 +12,10 @@ import signal
 from collections.abc import Callable
 from types import FrameType
 
-from pando_worker.models.config import read_config
 from pando_worker.models.errors import ModelError
 from pando_worker.models.loading.hub import resolve_model
 from pando_worker.models.loading.preflight import preflight
-from pando_worker.server.front.startup import CannotStartError, WrongSettingError, bind
+from pando_worker.server.front.startup import CannotStartError, bind
 from pando_worker.server.process.scheduler_process import SchedulerMain, scheduler_process
 from pando_worker.settings import WorkerSettings
 from pando_worker.stacks import STACKS_SIGNAL
@@ -41,8 +40,7 @@ def run(
     configure_logging: Callable[[], None],
     scheduler_main: SchedulerMain = _scheduler_main,
 ) -> int:
-    """Serve until a signal; returns the exit code: 1 if it cannot start or the scheduler ended, 2
-    if that is a setting's fault.
+    """Serve until a signal; returns the exit code: 1 if it cannot start or the scheduler ended.
 
     `configure_logging` and `scheduler_main` run in the scheduler process.
     """
@@ -56,7 +54,6 @@ def run(
         log.error("cannot serve this model: %s", error)
     except CannotStartError as error:
         log.error("cannot start: %s", error)
-        return 2 if isinstance(error, WrongSettingError) else 1
     return 1
 
 
@@ -64,8 +61,7 @@ def _run(
     settings: WorkerSettings, configure_logging: Callable[[], None], scheduler_main: SchedulerMain
 ) -> int:
     model_dir = resolve_model(settings.model)
-    config = read_config(model_dir, settings.model_impl)
-    preflight(model_dir, settings)
+    config = preflight(model_dir, settings)
     found = settings.model_copy(
         update={
             "model": str(model_dir),

@@ -17,7 +17,7 @@ from pando_fleet.http.server.settings import (
     MaxHeaderBytes,
     MinBodyRate,
 )
-from pando_fleet.redis.url_form import plausible
+from pando_fleet.redis.url import readable
 from pando_fleet.traces import OtlpEndpoint
 from pando_worker.adapters.info import RANK_PAGE
 from pando_worker.parsers.registry import REASONING_FORMATS, TOOL_FORMATS
@@ -126,7 +126,7 @@ class WorkerSettings(BaseSettings):
     redis: Annotated[
         str,
         Field(description="Redis URL of the fleet's state, or 'none' to serve alone"),
-        AfterValidator(lambda url: url if url == "none" else plausible(url)),
+        AfterValidator(lambda url: url if url == "none" else readable(url)),
     ] = "none"
     pool: Annotated[
         str,

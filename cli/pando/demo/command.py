@@ -12,12 +12,12 @@ from pando.demo.measure import DemoError, Outcome, hold_all
 from pando.demo.settings import DemoSettings
 from pando.logs import LogSettings
 from pando.redact import redact
-from pando.up.display import log_relay
 from pando.up.fleet import Fleet
 from pando.up.free_port import free_port
 from pando.up.models import ModelMissingError, model_path
 from pando.up.part import PartError
 from pando.up.plan import UpPlan, UpPlanError
+from pando.up.relay import log_relay
 from pando.up.session import in_fleet
 from pando.up.signals import EndSignals, end_signals
 

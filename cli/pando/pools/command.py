@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.live import Live
 
 from pando.pools.table import pools_view
+from pando.usage import Command
 from pando_operator.kube.client import Kube, load_configuration
 from pando_operator.kube.errors import KubeError, NotFound
 from pando_operator.kube.resources import WORKER_POOLS, Key
@@ -29,7 +30,7 @@ that KUBECONFIG or ~/.kube/config names."""
 
 
 def pools_command() -> click.Command:
-    return click.Command("pools", callback=_run, params=_parameters(), help=_HELP)
+    return Command("pools", callback=_run, params=_parameters(), help=_HELP)
 
 
 def _parameters() -> list[click.Parameter]:

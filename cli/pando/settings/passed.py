@@ -13,7 +13,7 @@ from pydantic_settings import BaseSettings
 from pando.settings.fields import fields
 from pando.settings.load import Given, flag_of
 from pando.settings.option import option
-from pando.usage import closest, did_you_mean
+from pando.usage import Command, closest, did_you_mean
 
 _BETWEEN = "__"  # a part's command and the setting, in the name of a parameter
 
@@ -71,7 +71,7 @@ def words(name: str, value: object) -> list[str]:
             return [flag_of(name), str(value)]
 
 
-class TakingParts(click.Command):
+class TakingParts(Command):
     """A command that says of an unknown option where the known ones are listed."""
 
     def __init__(self, name: str, *, parts: Sequence[PassedPart], **arguments: Any) -> None:
@@ -94,9 +94,6 @@ class TakingParts(click.Command):
                 f" {listing} may be given here, too"
             )
             raise click.UsageError(message, ctx) from None
-        except click.UsageError as error:
-            error.ctx = error.ctx or ctx
-            raise
 
     def _whose(self, flag: str) -> str:
         for parameter in self.params:

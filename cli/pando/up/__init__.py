@@ -15,7 +15,8 @@ Read in this order:
     session.py         runs work in its own fleet
     signals.py         the signals that end a command
     router_client.py   requests to the router
-    display.py         log lines and the live table
+    relay.py           the parts' log lines
+    display.py         the live table, and what to do when it is ready
 
 Imports fleet, router and worker for their settings; `demo` and `sim` import it.
 """

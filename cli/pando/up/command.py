@@ -2,21 +2,23 @@
 
 import asyncio
 from secrets import token_hex
+from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
 
 from pando.logs import LogSettings
 from pando.redact import redact
 from pando.settings.load import Passed, Sources
-from pando.up.display import log_relay, show_table, welcome
-from pando.up.fleet import Fleet
 from pando.up.models import ModelMissingError, model_path
 from pando.up.part import PartError
 from pando.up.plan import UpPlan, UpPlanError
+from pando.up.relay import log_relay
 from pando.up.session import in_fleet
 from pando.up.settings import UpSettings
 from pando.up.signals import EndSignals, end_signals
+
+if TYPE_CHECKING:
+    from pando.up.fleet import Fleet
 
 
 def run(settings: UpSettings, log: LogSettings, sources: Sources[UpSettings]) -> int:
@@ -50,7 +52,12 @@ def _run(settings: UpSettings, log: LogSettings, passed: Passed, signals: EndSig
     return 0
 
 
-async def _serve(fleet: Fleet) -> None:
+async def _serve(fleet: "Fleet") -> None:
+    # Imported here: rich takes long, and the fleet has started by now.
+    from rich.console import Console
+
+    from pando.up.display import show_table, welcome
+
     console = Console()
     async with asyncio.TaskGroup() as tasks:
         if console.is_terminal:

@@ -1,8 +1,7 @@
-"""What `pando up` shows: its parts' log lines, what to do when it is ready, and a live table."""
+"""What `pando up` shows: what to do when it is ready, and a live table of the replicas."""
 
 import asyncio
 import json
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -12,31 +11,12 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from pando.logs import LogSettings, renderer
-from pando.up.process import Relay, log_record
-
 if TYPE_CHECKING:  # its HTTP client is imported once the parts start
     from pando.up.router_client import ReplicaRow, RouterClient
 
 REFRESH_S = 0.5
 BAR_WIDTH = 10
 STATE_STYLES = {"ready": "green", "starting": "yellow", "draining": "yellow"}
-
-
-def log_relay(log: LogSettings) -> Relay:
-    """Passes the parts' output on to standard error, with the name of the part.
-
-    The parts log JSON, which is rendered here where people read. Redis's lines are shown for
-    debugging only: at each start it warns of what matters not here.
-    """
-    render = renderer(log)
-
-    def relay(name: str, line: str) -> None:
-        if name != "redis" or log.level == "debug":
-            record = {"process": name, **log_record(line)}
-            print(render(record), file=sys.stderr, flush=True)
-
-    return relay
 
 
 def welcome(url: str, model: str, seconds: dict[str, float], *, chats: bool, with_key: bool) -> str:

@@ -12,7 +12,6 @@ from pando.settings.passed import PassedPart, words
 from pando.up.process import Command
 from pando_router.configuration.settings import RouterSettings
 from pando_worker.cores import available_cores
-from pando_worker.models.config import read_config
 from pando_worker.models.errors import ModelError
 from pando_worker.models.loading.hub import resolve_model
 from pando_worker.models.loading.packaged import PACKAGED
@@ -161,7 +160,6 @@ async def check(plan: UpPlan) -> None:
 def check_model(model: str, model_dir: Path, settings: WorkerSettings) -> None:
     """Raises UpPlanError if the files of the model cannot be served as they are."""
     try:
-        read_config(model_dir, settings.model_impl)
         preflight(model_dir, settings)
     except ModelError as error:
         raise UpPlanError(f"cannot serve {model}: {error}") from None

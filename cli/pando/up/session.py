@@ -3,13 +3,15 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pando.up.download import downloaded, is_of_the_hub
-from pando.up.fleet import Fleet
 from pando.up.plan import UpPlan, check
 from pando.up.process import Relay
 from pando.up.signals import EndSignals
+
+if TYPE_CHECKING:
+    from pando.up.fleet import Fleet
 
 log = logging.getLogger("pando.up")
 
@@ -17,7 +19,7 @@ Result = TypeVar("Result")
 
 
 async def in_fleet(
-    plan: UpPlan, relay: Relay, work: Callable[[Fleet], Awaitable[Result]], signals: EndSignals
+    plan: UpPlan, relay: Relay, work: Callable[["Fleet"], Awaitable[Result]], signals: EndSignals
 ) -> Result | None:
     """Returns the result of `work`, or None if a signal ended it. Leaves no process behind.
 
@@ -34,6 +36,9 @@ async def in_fleet(
         await downloaded(plan, signals)
     if signals.count:
         return None
+    # Imported here, as a plan with a mistake needs none of it.
+    from pando.up.fleet import Fleet
+
     fleet = Fleet(plan, relay)
     signalled = asyncio.Event()
 
@@ -49,7 +54,7 @@ async def in_fleet(
 
 
 async def _work_in(
-    fleet: Fleet, work: Callable[[Fleet], Awaitable[Result]], signalled: asyncio.Event
+    fleet: "Fleet", work: Callable[["Fleet"], Awaitable[Result]], signalled: asyncio.Event
 ) -> Result | None:
     async with fleet:
         working = asyncio.ensure_future(work(fleet))

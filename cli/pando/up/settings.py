@@ -6,7 +6,7 @@ from pydantic import AfterValidator, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from pando.up.models import SMOLLM2
-from pando_fleet.redis.url_form import plausible
+from pando_fleet.redis.url import readable
 
 
 class UpSettings(BaseSettings):
@@ -38,7 +38,7 @@ class UpSettings(BaseSettings):
             " serve the same model become one, and another model needs another --pool. With a"
             " password, better given as a variable"
         ),
-        AfterValidator(lambda url: url and plausible(url)),
+        AfterValidator(lambda url: url and readable(url)),
     ] = None
     drain_seconds: Annotated[
         float, Field(ge=0, description="time for running requests after Ctrl-C, in seconds")

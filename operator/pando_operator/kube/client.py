@@ -16,10 +16,12 @@ from typing import Literal
 from urllib.parse import urlencode
 
 import aiohttp
+import yaml
 from kubernetes.aio import config as kube_config
 from kubernetes.aio.client.api_client import ApiClient
 from kubernetes.aio.client.configuration import Configuration
 
+from pando_fleet import strict_yaml
 from pando_operator.kube.errors import Gone, KubeError, Unavailable, error_of
 from pando_operator.kube.resources import Key, Object, Resource, key_of
 
@@ -292,7 +294,13 @@ async def load_configuration(kubeconfig: str = "") -> Configuration:
             )
     except (kube_config.ConfigException, OSError) as error:
         raise KubeError(f"no cluster is configured: {error}") from error
-    except Exception as error:  # the client's own of a file that is not YAML, or of other content
+    except yaml.YAMLError as error:
+        file = getattr(getattr(error, "problem_mark", None), "name", kubeconfig)
+        raise KubeError(
+            f"no cluster is configured: the kubeconfig file {file} is not YAML:"
+            f" {strict_yaml.problem_of(error)}"
+        ) from error
+    except Exception as error:  # the client's own of other content
         what = " ".join(str(error).split())
         raise KubeError(
             f"no cluster is configured: the kubeconfig file is broken: {what}"

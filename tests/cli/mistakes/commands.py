@@ -1,6 +1,8 @@
 """Mistakes at the command line, and the folder in which they are made."""
 
 import json
+import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -128,6 +130,13 @@ MISTAKES: dict[str, tuple[str, ...]] = {
         "sim calibrate foo",
     ),
 }
+
+
+def parted(command: str) -> tuple[dict[str, str], list[str]]:
+    """The variables that a command sets, and its words."""
+    words = shlex.split(command)
+    first = next(n for n, word in enumerate(words) if not re.match(r"[A-Z_]+=", word))
+    return dict(word.split("=", 1) for word in words[:first]), words[first:]
 
 
 def make_folder(folder: Path) -> None:

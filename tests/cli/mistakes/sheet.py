@@ -11,7 +11,6 @@ import os
 import re
 import resource
 import select
-import shlex
 import signal
 import sys
 import tempfile
@@ -21,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pando.main import main as pando
-from tests.cli.mistakes.commands import MISTAKES, ROOT, make_folder
+from tests.cli.mistakes.commands import MISTAKES, ROOT, make_folder, parted
 
 PAGE = ROOT / "docs/mistakes.md"
 PATIENCE_S = 60.0
@@ -47,10 +46,8 @@ class Answer:
 
 def answer(command: str, folder: Path) -> Answer:
     """Runs `pando COMMAND` in the folder. Raises TimeoutError if it goes on."""
-    words = shlex.split(command)
-    first = next(n for n, word in enumerate(words) if not re.match(r"[A-Z_]+=", word))
-    variables = dict(word.split("=", 1) for word in words[:first])
-    return _forked(lambda: _run(words[first:], variables, folder))
+    variables, words = parted(command)
+    return _forked(lambda: _run(words, variables, folder))
 
 
 def _run(words: list[str], variables: dict[str, str], folder: Path) -> None:

@@ -30,3 +30,13 @@ def test_a_file_that_is_missing_is_named(
     assert ended.value.code == 1
     (line,) = capfd.readouterr().err.splitlines()
     assert f"there is no kubeconfig file {tmp_path / 'none'}" in line
+
+
+async def test_a_file_that_is_no_yaml_is_named_with_the_line(tmp_path: Path) -> None:
+    path = tmp_path / "broken.yaml"
+    path.write_text("users:\n- {token: secret\n")
+    with pytest.raises(KubeError) as raised:
+        await load_configuration(str(path))
+    assert f"the kubeconfig file {path} is not YAML: expected ',' or '}}'" in str(raised.value)
+    assert str(raised.value).endswith("in line 3")
+    assert "secret" not in str(raised.value)

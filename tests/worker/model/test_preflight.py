@@ -9,13 +9,22 @@ from typing import Any
 
 import pytest
 import torch
+from msgspec.structs import replace
 from safetensors.torch import load_file, save_file
 
 from pando_worker.host_memory import machine_bytes
-from pando_worker.models.errors import BrokenCheckpoint, DoesNotFit, ModelError, ModelNotFound
+from pando_worker.models.config import read_config
+from pando_worker.models.errors import (
+    BrokenCheckpoint,
+    DoesNotFit,
+    ModelError,
+    ModelNotFound,
+    UnsupportedModel,
+)
 from pando_worker.models.loading import preflight as module
 from pando_worker.models.loading.hub import resolve_model
 from pando_worker.models.loading.preflight import preflight
+from pando_worker.models.transformers_backend.known import check_known
 from pando_worker.settings import WorkerSettings
 
 TINY = Path(__file__).parents[3] / "examples" / "models" / "pando-tiny"
@@ -108,6 +117,51 @@ def test_more_memory_than_there_is_and_less_than_the_weights_take_are_refused(mo
         look(model, memory_gib=(needed - 1) / 2**30)
     look(model, memory_gib=needed / 2**30 / 2, dtype="bfloat16")
     look(model, memory_gib=needed / 2**30 / 4, quantization="int8")
+
+
+def test_an_architecture_that_nobody_knows_is_refused(model: Path) -> None:
+    path = model / "config.json"
+    config = json.loads(path.read_text())
+    unknown = {"architectures": ["NoneSuchForCausalLM"], "model_type": "none_such"}
+    path.write_text(json.dumps(config | unknown))
+    with pytest.raises(UnsupportedModel, match=r"NoneSuch.* does not know this architecture; a n"):
+        look(model)
+    path.write_text(json.dumps(config | unknown | {"model_type": "granite"}))
+    look(model)  # transformers' own code may serve a repository's variant of it
+    path.write_text(json.dumps(config | {"model_type": "none_such"}))
+    look(model)  # Pando's own code runs it by its architecture
+    with pytest.raises(UnsupportedModel, match="does not know this architecture"):
+        look(model, model_impl="transformers")
+
+
+def test_all_architectures_of_transformers_are_known(model: Path) -> None:
+    from transformers import CONFIG_MAPPING
+
+    config = replace(read_config(model), architecture="SomeForCausalLM")
+    for name in CONFIG_MAPPING:
+        check_known(replace(config, fields={"model_type": name}))
+
+
+def test_an_adapter_that_is_none_is_refused(model: Path, tmp_path: Path) -> None:
+    adapter = tmp_path / "adapter"
+    for path, problem in (
+        (adapter, "there is no directory"),
+        ("adapter", r"'adapter' cannot be an adapter's hub id \(ORG/NAME\)"),
+        (model, "has no adapter_config.json: it is no adapter in PEFT's form"),
+    ):
+        with pytest.raises(
+            BrokenCheckpoint, match=f"^adapter 'pirate' of lora_modules: .*{problem}"
+        ):
+            look(model, lora_modules=(f"pirate={path}",))
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text('{"peft_type": "IA3"}')
+    with pytest.raises(BrokenCheckpoint, match="adapter of kind 'IA3'; only LoRA is supported"):
+        look(model, lora_modules=(f"pirate={adapter}",))
+    (adapter / "adapter_config.json").write_text('{"peft_type": "LORA"}')
+    with pytest.raises(BrokenCheckpoint, match=r"has no adapter_model\.safetensors"):
+        look(model, lora_modules=(f"pirate={adapter}",))
+    (adapter / "adapter_model.safetensors").write_bytes(b"")
+    look(model, lora_modules=(f"pirate={adapter}", "of-the-hub=org/name"))
 
 
 def test_a_containers_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

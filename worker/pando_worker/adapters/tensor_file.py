@@ -8,6 +8,7 @@ whole file and hands out views of it.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -98,9 +99,10 @@ def read_tensors(directory: Path, most_bytes: int, rest: Rest) -> TensorFile:
     return TensorFile(path, entries, data, data[8 + header :])
 
 
-def _contents(directory: Path, path: Path, most_bytes: int, rest: Rest) -> memoryview:
+def open_weights(directory: Path) -> tuple[FileIO, int]:
+    """The file of an adapter's weights and its size. Raises AdapterError: it cannot be read."""
     try:
-        file, length = open_regular(path)
+        return open_regular(directory / WEIGHTS)
     except FileNotFoundError as error:
         pickles = [name for name in _PICKLES if (directory / name).exists()]
         if pickles:
@@ -109,6 +111,10 @@ def _contents(directory: Path, path: Path, most_bytes: int, rest: Rest) -> memor
                 f" is not read; save them as {WEIGHTS}"
             ) from error
         raise AdapterError(f"{directory} has no {WEIGHTS}") from error
+
+
+def _contents(directory: Path, path: Path, most_bytes: int, rest: Rest) -> memoryview:
+    file, length = open_weights(directory)
     with file:
         if length > most_bytes:
             raise AdapterError(

@@ -6,15 +6,16 @@ complete. `XmlForm` says which tags.
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import regex
+from typing import TYPE_CHECKING, Any
 
 from pando_worker.parsers.pieces import Piece
 from pando_worker.parsers.reader import Reader
 from pando_worker.parsers.scanning import BLANKS, MAX_BLANKS, overlap
 from pando_worker.parsers.tools import Tool
 from pando_worker.parsers.xml_values import Reading, as_json, reading
+
+if TYPE_CHECKING:
+    import regex
 
 _MAX_HEAD_CHARS = MAX_BLANKS  # of a tag with its name and the white space before it
 _BLANKS = r"[ \t\r\n]*"
@@ -171,6 +172,9 @@ class _XmlCalls:
 
 def _tag(text: str) -> "regex.Pattern[str]":
     """The text with a name at `{}`, after white space; another `{}` stands for white space."""
+    # Imported here: it takes long, and every command that reads a worker's settings has this file.
+    import regex
+
     before, _, after = text.partition("{}")
     name = r"(?P<name>[^<>\s\"]{1,256})"
     # The name of GLM's function has no end of its own: another tag follows.

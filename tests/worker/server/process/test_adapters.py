@@ -393,7 +393,7 @@ async def test_a_broken_adapter_ends_the_start_with_one_line(
         assert await worker.exit_code() == 1
         errors = [line for line in worker.log.splitlines() if line.startswith("ERROR")]
     [line] = errors
-    assert "cannot serve adapter 'none' of lora_modules: " in line
+    assert "cannot serve this model: adapter 'none' of lora_modules: " in line
     assert str(tmp_path / "none") in line
 
 

@@ -142,15 +142,6 @@ async def test_what_cannot_start_says_why_and_exits_1(
         assert "Traceback" not in worker.log
 
 
-async def test_a_redis_url_that_cannot_be_parsed_exits_2_without_its_password() -> None:
-    url = "redis://x:secret@y?socket_timeout=long"
-    with WorkerProcess.start(ready=False, redis=url) as worker:
-        await asyncio.to_thread(worker.logged, "cannot start: the Redis URL cannot be parsed")
-        assert await worker.exit_code() == 2
-        assert "Traceback" not in worker.log
-        assert "secret" not in worker.log
-
-
 async def test_a_model_with_a_broken_tokenizer_is_refused(tmp_path: Path) -> None:
     for name in ("config.json", "model.safetensors"):
         (tmp_path / name).symlink_to(MODEL / name)

@@ -62,6 +62,14 @@ def resolve_adapter(name: str) -> Path:
     Raises:
         ModelNotFound: no such directory, and no such hub repository, or no way to get at it.
     """
+    return adapter_here(name) or _download(name, ADAPTER_FILES)
+
+
+def adapter_here(name: str) -> Path | None:
+    """The directory of an adapter; None if only the hub can say what it is.
+
+    Raises ModelNotFound: no such directory, and it cannot be a hub repository.
+    """
     path = _path(name)
     try:
         if name and path.is_dir():
@@ -69,9 +77,11 @@ def resolve_adapter(name: str) -> Path:
         is_there = path.exists()
     except OSError as error:
         raise ModelNotFound(f"cannot look at {name[:200]!r}: {error.strerror}") from error
-    if is_there or not _HUB_ID.fullmatch(name):
-        raise ModelNotFound(f"there is no directory {path}, and {name!r} cannot be a hub id")
-    return _download(name, ADAPTER_FILES)
+    if is_there or "/" not in name or not _HUB_ID.fullmatch(name):
+        raise ModelNotFound(
+            f"there is no directory {path}, and {name!r} cannot be an adapter's hub id (ORG/NAME)"
+        )
+    return None
 
 
 def _path(name: str) -> Path:

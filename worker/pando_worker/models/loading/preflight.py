@@ -9,14 +9,17 @@ from pathlib import Path
 import msgspec
 
 from pando_worker.host_memory import CPU_BYTES, machine_bytes
-from pando_worker.models.errors import BrokenCheckpoint, DoesNotFit, unreadable
+from pando_worker.models.config import ModelConfig, read_config
+from pando_worker.models.errors import BrokenCheckpoint, DoesNotFit, ModelError, unreadable
 from pando_worker.models.loading.gguf.directory import SUFFIX
+from pando_worker.models.loading.hub import adapter_here
 from pando_worker.models.safetensors_files import (
     SafetensorsHeader,
     SafetensorsIndex,
     TensorEntry,
     read_safetensors_header,
 )
+from pando_worker.models.transformers_backend.known import check_known
 from pando_worker.settings import DType, WorkerSettings
 
 GIB = 2**30
@@ -28,14 +31,19 @@ _INTEGER_BYTES = {"int8": 1.0, "int4": 0.5}  # without their scales
 _VISION = re.compile(r"vision|visual|image|multi_modal")  # in the names of tensors
 
 
-def preflight(model_dir: Path, settings: WorkerSettings) -> None:
-    """
+def preflight(model_dir: Path, settings: WorkerSettings) -> ModelConfig:
+    """Returns the model's configuration.
+
     Raises:
-        BrokenCheckpoint: there is no tokenizer, its files or the weights' are missing or cut, or
-            the chat template is no template.
+        UnsupportedModel: neither Pando nor transformers knows its architecture.
+        BrokenCheckpoint: `config.json` or the tokenizer is missing or malformed, files of weights
+            are missing or cut, the chat template is no template, or an adapter of the settings is
+            no adapter.
         DoesNotFit: the machine lacks the memory that the settings allow, or they allow less than
             the weights take.
     """
+    config = read_config(model_dir, settings.model_impl)
+    check_known(config)
     _check_tokenizer(model_dir)
     _check_template(model_dir)
     headers = [] if settings.load_format == "dummy" else list(_safetensors(model_dir))
@@ -43,6 +51,9 @@ def preflight(model_dir: Path, settings: WorkerSettings) -> None:
         _check_whole(header)
     if settings.device == "cpu":
         _check_memory(headers, model_dir, settings)
+    for name, path in settings.lora_paths:
+        _check_adapter(name, path)
+    return config
 
 
 def _check_tokenizer(model_dir: Path) -> None:
@@ -119,6 +130,20 @@ def _check_memory(
             f"its weights take {_size(needed)} in memory, {_size(allowed)} are allowed: set"
             f" memory_gib, of which {here / GIB:.0f} fit here"
         )
+
+
+def _check_adapter(name: str, path: str) -> None:
+    # Imported here: numpy and regex take long, and most workers start without adapters.
+    from pando_worker.adapters.errors import AdapterError
+    from pando_worker.adapters.peft_config import read_peft_config
+    from pando_worker.adapters.tensor_file import open_weights
+
+    try:
+        if directory := adapter_here(path):
+            read_peft_config(directory)
+            open_weights(directory)[0].close()
+    except (ModelError, AdapterError) as error:
+        raise BrokenCheckpoint(f"adapter {name!r} of lora_modules: {error}") from error
 
 
 def _least_bytes(headers: list[SafetensorsHeader], settings: WorkerSettings) -> int:

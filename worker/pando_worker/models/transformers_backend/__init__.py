@@ -2,6 +2,7 @@
 
 Read in this order:
     model.py      the model
+    known.py      which architectures the library knows, without importing it
     admission.py  which models are tried
     probe.py      finds a model's attention layers
     interface.py  the function that models call for attention

@@ -8,6 +8,7 @@ from transformers import AutoConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from pando_worker.models.errors import BrokenCheckpoint, UnsupportedModel
+from pando_worker.models.transformers_backend.known import UNKNOWN
 
 # Layer types that attend to earlier tokens; others keep a state outside the KV pool.
 _ATTENTION = ("full_attention", "sliding_attention", "chunked_attention", "attention")
@@ -28,7 +29,7 @@ def admitted(path: Path, architecture: str) -> tuple[Any, Any]:
     except ValueError as error:
         if "Transformers does not recognize this architecture" not in str(error):
             raise BrokenCheckpoint(f"transformers cannot read {path}: {error}") from error
-        raise UnsupportedModel("it does not know this architecture; a newer one may") from error
+        raise UnsupportedModel(UNKNOWN) from error
     except Exception as error:  # configs raise all kinds of errors for bad fields
         raise BrokenCheckpoint(f"transformers cannot read {path}: {error}") from error
     model_type = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)

@@ -24,6 +24,7 @@ from pando_worker.models.errors import BrokenCheckpoint, UnsupportedModel, misma
 from pando_worker.models.transformers_backend.admission import admitted
 from pando_worker.models.transformers_backend.head import Head
 from pando_worker.models.transformers_backend.interface import SERVING, AttentionStep, Site
+from pando_worker.models.transformers_backend.known import refused
 from pando_worker.models.transformers_backend.probe import PROBING, Found, TrialRun
 from pando_worker.models.transformers_backend.proof import PROOF_SLOTS, prove
 from pando_worker.models.transformers_backend.rotary import pin_frequencies
@@ -150,7 +151,4 @@ def _refusals(config: ModelConfig) -> Iterator[None]:
     try:
         yield
     except UnsupportedModel as reason:
-        raise UnsupportedModel(
-            f"{config.path} ({config.architecture}) cannot be served through transformers"
-            f" {transformers.__version__}: {reason}"
-        ) from reason
+        raise refused(config, reason) from reason

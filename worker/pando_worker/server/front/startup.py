@@ -15,10 +15,6 @@ class CannotStartError(Exception):
     """The worker cannot start; the message gives the reason."""
 
 
-class WrongSettingError(CannotStartError):
-    """A setting's value cannot be used, which is found only where it is used."""
-
-
 @dataclass(frozen=True, slots=True)
 class Address:
     listener: socket.socket

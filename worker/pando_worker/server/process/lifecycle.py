@@ -47,7 +47,7 @@ from pando_worker.server.errors import ApiError
 from pando_worker.server.front.admin import Admin
 from pando_worker.server.front.connections import SPARE, fitting_connections
 from pando_worker.server.front.gate import Gate
-from pando_worker.server.front.startup import Address, WrongSettingError
+from pando_worker.server.front.startup import Address
 from pando_worker.server.hearing import Hearing
 from pando_worker.server.images import Sight
 from pando_worker.server.kept_responses import KeptResponses
@@ -79,7 +79,7 @@ def serve(
     """Serve until a signal or the scheduler's end; returns the process's exit code.
 
     `settings.model` is a directory. Raises ModelError for an unusable tokenizer, generation config
-    or pooling config, and WrongSettingError for a bad Redis URL.
+    or pooling config.
     """
     model_dir = Path(settings.model)
     tokenizer = Tokenizer(model_dir, generates=not config.is_text_encoder)
@@ -379,11 +379,7 @@ async def _preloaded(service: Service, end: "_End") -> bool:
 def _heart(settings: WorkerSettings, service: Service, address: Address) -> "Heart | None":
     if settings.redis == "none":
         return None
-    from pando_fleet.redis.client import FleetError, connect
+    from pando_fleet.redis.client import connect
     from pando_worker.server.process.heartbeat import Heart
 
-    try:
-        redis = connect(settings.redis)
-    except FleetError as error:
-        raise WrongSettingError(str(error)) from error
-    return Heart(redis, service, address)
+    return Heart(connect(settings.redis), service, address)
