@@ -2,12 +2,12 @@
 
 import click
 
-from pando.usage import Command, Group
+from pando.usage import Group, StrictCommand
 
 
 def keys_group() -> Group:
     group = Group("keys", help="Make API keys for routers.")
-    group.add_command(Command("new", callback=_new, params=[_TENANT], help=_NEW))
+    group.add_command(StrictCommand("new", callback=_new, params=[_TENANT], help=_NEW))
     return group
 
 

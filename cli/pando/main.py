@@ -11,7 +11,7 @@ from functools import partial
 
 import click
 
-from pando.usage import Command, Group, line_of
+from pando.usage import Group, StrictCommand, line_of
 
 
 def _up() -> click.Command:
@@ -110,7 +110,7 @@ def _keys() -> click.Command:
 
 
 def _version() -> click.Command:
-    return Command("version", callback=_show_version, help="Show Pando's version.")
+    return StrictCommand("version", callback=_show_version, help="Show Pando's version.")
 
 
 def _show_version() -> None:
@@ -124,7 +124,7 @@ def _help() -> click.Command:
         group.main([*words, "--help"], prog_name="pando", standalone_mode=False)
 
     words = click.Argument(["words"], metavar="[COMMAND]...", nargs=-1)
-    return Command("help", callback=show, params=[words], help="Show a command's help.")
+    return StrictCommand("help", callback=show, params=[words], help="Show a command's help.")
 
 
 COMMANDS: dict[str, tuple[str, Callable[[], click.Command]]] = {

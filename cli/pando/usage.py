@@ -24,7 +24,7 @@ class Group(click.Group):
         return super().resolve_command(ctx, args)
 
 
-class Command(click.Command):
+class StrictCommand(click.Command):
     """A command whose errors all begin with its name, and which says what to do with a word that
     belongs to no option."""
 

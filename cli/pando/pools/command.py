@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.live import Live
 
 from pando.pools.table import pools_view
-from pando.usage import Command
+from pando.usage import StrictCommand
 from pando_operator.kube.client import Kube, load_configuration
 from pando_operator.kube.errors import KubeError, NotFound
 from pando_operator.kube.resources import WORKER_POOLS, Key
@@ -30,7 +30,7 @@ that KUBECONFIG or ~/.kube/config names."""
 
 
 def pools_command() -> click.Command:
-    return Command("pools", callback=_run, params=_parameters(), help=_HELP)
+    return StrictCommand("pools", callback=_run, params=_parameters(), help=_HELP)
 
 
 def _parameters() -> list[click.Parameter]:

@@ -13,7 +13,7 @@ from pydantic_settings import BaseSettings
 from pando.settings.fields import fields
 from pando.settings.load import Given, flag_of
 from pando.settings.option import option
-from pando.usage import Command, closest, did_you_mean
+from pando.usage import StrictCommand, closest, did_you_mean
 
 _BETWEEN = "__"  # a part's command and the setting, in the name of a parameter
 
@@ -71,7 +71,7 @@ def words(name: str, value: object) -> list[str]:
             return [flag_of(name), str(value)]
 
 
-class TakingParts(Command):
+class TakingParts(StrictCommand):
     """A command that says of an unknown option where the known ones are listed."""
 
     def __init__(self, name: str, *, parts: Sequence[PassedPart], **arguments: Any) -> None:

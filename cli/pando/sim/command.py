@@ -13,7 +13,7 @@ from pando.logs import LogSettings, configure
 from pando.settings.load import SettingsError
 from pando.settings.options import settings_command
 from pando.up.signals import EndSignals, end_signals
-from pando.usage import Command, closest
+from pando.usage import StrictCommand, closest
 from pando_fleet.distribution import how_to_install, version
 from pando_sim.settings import ALL, SimSettings
 
@@ -42,7 +42,7 @@ def sim_command() -> click.Command:
     )
 
 
-class _WithParts(Command):
+class _WithParts(StrictCommand):
     """A command whose first argument may name a subcommand: `pando sim compare TRACE`. Write
     `./compare` for a trace of that name."""
 
