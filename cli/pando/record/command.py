@@ -7,16 +7,17 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from pando.record.routers import Fetched, RecordingState, RouterError, RouterRecording
-from pando.record.summary import summary
 from pando.redact import redact
-from pando_sim.traces.errors import TraceError
-from pando_sim.traces.merging import Merged, merge
+
+if TYPE_CHECKING:
+    from pando_sim.traces.merging import Merged
 
 _HELP = """Fetch the recordings of all routers of a fleet, as one trace for pando sim.
 
@@ -53,7 +54,7 @@ def command(
             asyncio.run(_switch(urls, on, api_key))
         else:
             _fetch_and_merge(urls, output, api_key)
-    except (RouterError, TraceError) as error:
+    except RouterError as error:
         raise click.ClickException(f"record: {redact(str(error))}") from None
     except OSError as error:
         what = error.filename or output
@@ -75,6 +76,8 @@ def _in_words(state: RecordingState) -> str:
 
 
 def _fetch_and_merge(urls: Sequence[str], output: Path, key: str | None) -> None:
+    from pando.record.summary import summary
+
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
@@ -132,7 +135,14 @@ async def _fetch(
     return list(fetched.values())
 
 
-def _merge(fetched: Sequence[Fetched], whole: Path) -> Merged:
+def _merge(fetched: Sequence[Fetched], whole: Path) -> "Merged":
+    """Raises RouterError for a file that is no recording of this release."""
+    from pando_sim.traces.errors import TraceError
+    from pando_sim.traces.merging import merge
+
     descriptor = os.open(whole, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as output:
-        return merge([one.path for one in fetched], output)
+        try:
+            return merge([one.path for one in fetched], output)
+        except TraceError as error:
+            raise RouterError(str(error)) from None
