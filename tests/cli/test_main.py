@@ -58,7 +58,7 @@ def test_help_of_every_command_is_shown_without_torch() -> None:
     script = """
 from pando.main import COMMANDS, group
 for command in COMMANDS:
-    if command not in ("sim", "help"):
+    if command not in ("sim", "tune", "help"):
         group.main([command, "--help"], standalone_mode=False)
 """
     loaded = modules_after(script)
@@ -66,9 +66,10 @@ for command in COMMANDS:
     assert not loaded & HEAVY
 
 
-def test_help_of_the_simulator_loads_what_it_simulates_but_no_torch() -> None:
+@pytest.mark.parametrize("command", ["sim", "tune"])
+def test_help_of_the_simulator_loads_what_it_simulates_but_no_torch(command: str) -> None:
     loaded = modules_after(
-        "from pando.main import group; group.main(['sim', '--help'], standalone_mode=False)"
+        f"from pando.main import group; group.main(['{command}', '--help'], standalone_mode=False)"
     )
     assert "pando_sim.policies.smg" in loaded
     assert not loaded & {"torch", "transformers"}
