@@ -22,7 +22,7 @@ FLAGS = (
     "-fPIC",
     "-shared",
 )
-COMPILE_S = 120
+COMPILE_S = 600  # it takes 20 alone; beside other work of two cores an image took over 120
 
 
 class KernelsUnavailable(Exception):  # noqa: N818, a state of the machine and no programming error
