@@ -38,7 +38,7 @@ MXFP4_GROUP = 32  # values with one scale
 _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
 # What may lie beside a weight, and is no weight.
-_UNUSED = (".input_scale", ".output_scale", ".k_scale", ".v_scale", ".q_scale")
+_UNUSED = (".input_scale", ".output_scale", ".k_scale", ".v_scale", ".kv_scale", ".q_scale")
 
 
 class Quantization(Protocol):
