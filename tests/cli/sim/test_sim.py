@@ -307,7 +307,7 @@ def test_the_commands_own_words_give_the_same_settings() -> None:
     )
     words = command_of(settings)
     assert words == (
-        "pando sim 'a b.jsonl' c.jsonl --policy smg --policy vllm --no-closed-loop --seed 4"
+        "pando sim 'a b.jsonl' c.jsonl --no-closed-loop --seed 4 --policy smg --policy vllm"
     )
 
 
