@@ -94,7 +94,12 @@ async def test_a_router_goes_on_when_its_process_for_large_bodies_is_killed(
             answer = await router.post("/v1/completions", completion() | {"prompt": MANY})
             assert answer.status == 200, answer.body
             [reader] = readers()
-            os.kill(reader, signal.SIGKILL)
+            await _kill(reader)
+
+
+async def _kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+    await until_async(lambda: not is_running(pid), "it is dead")
 
 
 def _image(letter: str) -> dict[str, Any]:
