@@ -309,10 +309,11 @@ class Aligned(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Verified(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Which token the model chooses after the prompt, and after each token of the output."""
+
     rid: str
-    # Behind the prompt, and behind each token of the output: one more than that has.
-    choices: list[int]
-    logprobs: list[float]  # of these, after the rules
+    choices: list[int]  # one more than the output has tokens
+    logprobs: list[float]  # of the choices, after the rules
     probed: list[float]
     is_source_cached: bool  # when it was first scheduled
     cached_tokens: int

@@ -38,10 +38,7 @@ admin's API key is read from OPENAI_API_KEY."""
 )
 @click.option("--on/--off", "on", default=None, help="switch the recording, and fetch nothing")
 @click.option("--status", is_flag=True, help="show what each router records, and fetch nothing")
-@click.option("--api-key", envvar="OPENAI_API_KEY", hidden=True)
-def command(
-    urls: tuple[str, ...], output: Path, on: bool | None, status: bool, api_key: str | None
-) -> None:
+def command(urls: tuple[str, ...], output: Path, on: bool | None, status: bool) -> None:
     for url in urls:
         if not re.match(r"https?://[^/]", url):
             raise click.UsageError(
@@ -49,6 +46,7 @@ def command(
             )
     if on is not None and status:
         raise click.UsageError("--status shows, --on and --off switch: leave out one of them")
+    api_key = os.environ.get("OPENAI_API_KEY")  # an option would show it in `ps`
     try:
         if on is not None or status:
             asyncio.run(_switch(urls, on, api_key))

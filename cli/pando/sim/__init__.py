@@ -7,6 +7,7 @@ Read in this order:
     plan.py       plans the runs
     runs.py       runs all of them, each in a process
     processes.py  how processes start and end
+    packages.py   what says that a package is missing
     work.py       one run
     output.py     the folder of their files
     progress.py   progress bars on standard error

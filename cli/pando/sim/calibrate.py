@@ -1,6 +1,7 @@
 """`pando sim calibrate`: measures a running worker and writes its cost model."""
 
 import asyncio
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -96,7 +97,6 @@ _MEANINGS = {
     show_default=True,
     help="timeout of one request",
 )
-@click.option("--api-key", envvar="OPENAI_API_KEY", hidden=True)
 def command(
     url: str,
     output: Path | None,
@@ -115,9 +115,11 @@ def command(
         raise click.UsageError(
             f"URL is {redact(url)!r}: it must be a worker's, such as http://127.0.0.1:30000"
         )
+    key = os.environ.get("OPENAI_API_KEY")  # an option would show it in `ps`
+    asked = Options(url=url, api_key=key, **options)  # type: ignore[arg-type]
     console = Console(stderr=True)
     try:
-        calibration = _measure(Options(url=url, **options), console)  # type: ignore[arg-type]
+        calibration = _measure(asked, console)
     except CalibrationError as error:
         _fail(f"{redact(url)} cannot be measured: {redact(str(error))}")
     path = output or Path(f"{_plain(calibration.worker.model)}.json")

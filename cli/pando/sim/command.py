@@ -12,9 +12,10 @@ from rich.console import Console
 from pando.logs import LogSettings, configure
 from pando.settings.load import SettingsError
 from pando.settings.options import settings_command
+from pando.sim.packages import packages_needed_by
 from pando.up.signals import EndSignals, end_signals
 from pando.usage import StrictCommand, closest
-from pando_fleet.distribution import how_to_install, version
+from pando_fleet.distribution import version
 from pando_sim.settings import ALL, SimSettings
 
 if TYPE_CHECKING:
@@ -95,16 +96,8 @@ def run(settings: SimSettings, log: LogSettings) -> int:
 
     Raises SettingsError if these settings cannot be simulated.
     """
-    try:
-        with end_signals() as signals:
-            return _run(settings, log, signals)
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("pando"):
-            raise
-        raise click.ClickException(
-            f"the simulator needs the Python package {error.name}, which is not installed:"
-            f" {how_to_install('sim')}"
-        ) from error
+    with packages_needed_by("the simulator"), end_signals() as signals:
+        return _run(settings, log, signals)
 
 
 def _run(settings: SimSettings, log: LogSettings, signals: EndSignals) -> int:

@@ -8,9 +8,10 @@ import click
 from pando.logs import LogSettings, configure
 from pando.settings.load import SettingsError
 from pando.settings.options import settings_command
+from pando.sim.packages import packages_needed_by
 from pando.tune.settings import TuneSettings
 from pando.up.signals import EndSignals, end_signals
-from pando_fleet.distribution import how_to_install, version
+from pando_fleet.distribution import version
 
 if TYPE_CHECKING:
     from pando.tune.plan import TunePlan
@@ -26,16 +27,8 @@ def run(settings: TuneSettings, log: LogSettings) -> int:
 
     Raises SettingsError if these settings cannot be searched.
     """
-    try:
-        with end_signals() as signals:
-            return _run(settings, log, signals)
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("pando"):
-            raise
-        raise click.ClickException(
-            f"tune needs the Python package {error.name}, which is not installed:"
-            f" {how_to_install('sim')}"
-        ) from error
+    with packages_needed_by("tune"), end_signals() as signals:
+        return _run(settings, log, signals)
 
 
 def _run(settings: TuneSettings, log: LogSettings, signals: EndSignals) -> int:

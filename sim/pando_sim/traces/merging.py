@@ -2,7 +2,7 @@
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -14,9 +14,6 @@ from pando_sim.traces.recording import entries, headers
 
 GAP_S = 3 * STATE_S
 """A router that records says so every `STATE_S` seconds, also without requests."""
-
-Progress = Callable[[int], None]
-"""Called with the number of lines, now and then."""
 
 
 @dataclass(slots=True)
@@ -70,9 +67,7 @@ class Merged:
         self.streams += entry.stream
 
 
-def merge(
-    paths: Sequence[Path], output: BinaryIO, progress: Progress = lambda lines: None
-) -> Merged:
+def merge(paths: Sequence[Path], output: BinaryIO) -> Merged:
     """Writes the lines of all files to `output`, in the order of their times.
 
     The files are read as streams, whatever their size. Raises TraceError for a file that is no
@@ -86,7 +81,7 @@ def merge(
     started = False
     encoder = msgspec.json.Encoder()
     lines = heapq.merge(*(_by_time(path) for path in paths), key=_at)
-    for number, entry in enumerate(lines, start=1):
+    for entry in lines:
         if not started:
             secret = next(iter(merged.secrets)) if len(merged.secrets) == 1 else ""
             header = Header(started=_at(entry), router="merged", secret=secret)
@@ -96,8 +91,6 @@ def merge(
         if isinstance(entry, Record):
             entry.oldest = entry.at  # all earlier ones stand before it
         output.write(encoder.encode(entry) + b"\n")
-        if number % 1000 == 0:
-            progress(number)
     return merged
 
 

@@ -56,9 +56,9 @@ def divided(requests: Sequence[Request], seed: int) -> Parts:
         rest = [one for one in requests if one.at_s >= cut * DAY_S]
         how = f"by days: the first {cut} to search, the other {days - cut} to judge"
         return Parts(how, _renumbered(first, 0.0), _renumbered(rest, cut * DAY_S))
-    folds = _folds(requests, seed)
-    parts = [[one for one, fold in zip(requests, folds, strict=True) if fold == n] for n in (0, 1)]
     lasting = _lasting(requests)
+    folds = _folds(requests, lasting, seed)
+    parts = [[one for one, fold in zip(requests, folds, strict=True) if fold == n] for n in (0, 1)]
     how = "by conversations: half of them to search, half to judge, each half played twice"
     return Parts(how, *(_twice(part, lasting) for part in parts))
 
@@ -71,9 +71,9 @@ def _lasting(requests: Sequence[Request]) -> Lasting:
     return lasting
 
 
-def _folds(requests: Sequence[Request], seed: int) -> list[int]:
+def _folds(requests: Sequence[Request], lasting: Lasting, seed: int) -> list[int]:
     """0 or 1 for each request; the same for all of a conversation."""
-    lasting, names = _lasting(requests), list[str]()
+    names = list[str]()
     for one in requests:
         path = _prompt(one).path()
         kept = lasting.kept(path)

@@ -303,7 +303,7 @@ class TorchModelRunner:
         return hidden
 
     def _run_with(self, batch: ForwardBatch, attention: AttentionBackend) -> None:
-        """Run the model with another attention than that of requests, at the start."""
+        """Run a step with `attention` instead of the usual one, before there are requests."""
         usual, self.attention = self.attention, attention
         self._use_adapters(batch)
         self._run(batch)
