@@ -59,6 +59,7 @@ def parser() -> OutputParser:
 @given(TEXTS, st.lists(st.integers(1, 8), min_size=1), st.lists(st.integers(1, 5), min_size=1))
 @example(written("x", "t", "t"), [1], [1])
 @example(written("x", "a<<b", ""), [1], [1])
+@example(written("", "t<tool_", ""), [3], [1])
 def test_each_token_of_an_answers_text_is_found_once(
     output: Written, lengths: list[int], together: list[int]
 ) -> None:

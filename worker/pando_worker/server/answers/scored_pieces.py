@@ -2,16 +2,17 @@
 one piece instead of the whole output.
 
 A piece does not say where in the output it stands, since parsers leave tags and white space out and
-hold text back. So the output is parsed token by token: what a parser emits then continues the piece
-before, or ends with the token that it has just read, or shortly before it. Where this is not enough
-(an answer that begins with the beginning of a tag, twice), a token may be left out.
+hold text back. So the output is parsed character by character: what a parser emits then continues
+the piece before, or ends with the character that it has just read, or shortly before it. Where this
+is not enough (an answer that begins with the beginning of a tag, twice), a token may be left out.
 """
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 from pando_worker.parsers.output import OutputParser
-from pando_worker.parsers.pieces import CallArguments, CallStart, Piece
+from pando_worker.parsers.pieces import CallArguments, CallStart, Content, Piece, Reasoning
 from pando_worker.server.text.reader import ScoredToken
 
 ScoredPiece = tuple[Piece, list[ScoredToken]]
@@ -37,19 +38,23 @@ class ScoredPieces:
             scored: tokens of this text, or of earlier text
             ends: whether the output ends with this text
         """
+        if not self._wanted:
+            pieces = self._parser.push(text) + (self._parser.flush() if ends else [])
+            yield from ((piece, []) for piece in pieces)
+            return
         self._tokens += scored
         begin = self._start + len(self._unplaced)
         for part in _cut(text, {token.offset - begin for token in scored}):
-            if self._wanted:
-                self._unplaced += part
-            yield from self._with_tokens(self._parser.push(part))
+            yield from _joined(chain.from_iterable(map(self._read, part)))
         if ends:
-            yield from self._with_tokens(self._parser.flush())
+            yield from map(self._with_tokens, self._parser.flush())
 
-    def _with_tokens(self, pieces: list[Piece]) -> list[ScoredPiece]:
-        if not self._wanted:
-            return [(piece, []) for piece in pieces]
-        return [(piece, self._take(piece)) for piece in pieces]
+    def _read(self, character: str) -> list[ScoredPiece]:
+        self._unplaced += character
+        return [self._with_tokens(piece) for piece in self._parser.push(character)]
+
+    def _with_tokens(self, piece: Piece) -> ScoredPiece:
+        return piece, self._take(piece)
 
     def _take(self, piece: Piece) -> list[ScoredToken]:
         """The tokens of the next piece; those before it are dropped."""
@@ -81,3 +86,29 @@ def _cut(text: str, places: Iterable[int]) -> Iterator[str]:
         yield text[at:place]
         at = place
     yield text[at:]
+
+
+def _joined(pieces: Iterable[ScoredPiece]) -> Iterator[ScoredPiece]:
+    """Neighbours that continue each other become one piece."""
+    last: ScoredPiece | None = None
+    for piece, tokens in pieces:
+        if last and (whole := _continued(last[0], piece)):
+            last = whole, last[1] + tokens
+            continue
+        if last:
+            yield last
+        last = piece, tokens
+    if last:
+        yield last
+
+
+def _continued(piece: Piece, following: Piece) -> Piece | None:
+    """Both as one piece, or None if the second one begins something else."""
+    match piece, following:
+        case Content(text), Content(more):
+            return Content(text + more)
+        case Reasoning(text), Reasoning(more):
+            return Reasoning(text + more)
+        case CallArguments(index, text), CallArguments(same, more) if index == same:
+            return CallArguments(index, text + more)
+    return None
