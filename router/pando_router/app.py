@@ -62,6 +62,7 @@ from pando_router.kept_responses.earlier import Earlier
 from pando_router.kept_responses.home_writer import HomeWriter
 from pando_router.kept_responses.stored import StoredResponses
 from pando_router.listeners.access_log import AccessLog, RequestLog
+from pando_router.listeners.changing_beginnings import ChangingBeginnings
 from pando_router.listeners.charging import Charging
 from pando_router.listeners.dashboard import Dashboard
 from pando_router.listeners.metrics import RequestMetrics
@@ -239,6 +240,7 @@ async def running_router(
         RequestLog(AccessLog(live, random.Random())),
         recent,
         Dashboard(requests, sampler.events),
+        ChangingBeginnings(metrics, sampler.events),
         earlier,
         warming,
         Learning(upstreams.learners),

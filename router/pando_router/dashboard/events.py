@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 from enum import StrEnum
+from time import time
 
 import msgspec
 
@@ -22,6 +23,7 @@ class Happened(StrEnum):
     LEFT = "left"  # it is gone after a drain
     MIGRATED = "migrated"  # streams went on elsewhere
     REDIS = "redis"  # Redis's state changed
+    DIFFER = "differ"  # prompts lose what caches hold of them, because of a few early bytes
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
@@ -31,6 +33,9 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     replica: str = ""  # of a migration, the one that was lost
     count: int = 1  # of streams
     redis: str = ""  # its new state
+    tenant: str = ""
+    model: str = ""
+    byte: int = 0  # from which the prompts differ
 
 
 _ENTERED = {
@@ -41,7 +46,7 @@ _ENTERED = {
 
 
 class FleetEvents:
-    """`look` compares; `migrated` counts streams until the next look."""
+    """`look` compares; `migrated` counts streams until the next look; `differed` adds one event."""
 
     def __init__(self) -> None:
         self.ring: Ring[Event] = Ring(KEPT)
@@ -52,6 +57,10 @@ class FleetEvents:
     def migrated(self, pool: str, replica: str) -> None:
         """A stream of this replica goes on at another one."""
         self._migrated[pool, replica] += 1
+
+    def differed(self, tenant: str, model: str, byte: int) -> None:
+        """The tenant's prompts to this model differ from this byte on, again and again."""
+        self.ring.add(Event(time(), Happened.DIFFER, tenant=tenant, model=model, byte=byte))
 
     def look(self, at: float, fleet: Fleet, redis: RedisState) -> None:
         before, self._states = self._states, _states(fleet)

@@ -83,6 +83,12 @@ class Metrics:
             "Prompts without their first line, which changes with every call",
             "form",
         )
+        self.changing_beginnings = counter(
+            "changing_beginnings_total",
+            "Prompts like an earlier one but for a few early bytes, so that caches did not help;"
+            " compared are 10/s at most",
+            "model",
+        )
         self.placement_seconds = Spread(
             histogram(
                 "placement_duration_seconds",

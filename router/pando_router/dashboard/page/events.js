@@ -13,6 +13,7 @@ const HAPPENED = {
   lost: ["bad", (one) => `${where(one)} is lost`],
   migrated: ["two", (one) => `${one.count} ${one.count === 1 ? "stream" : "streams"} of ${where(one)} went on elsewhere`],
   redis: ["", (one) => `Redis is ${one.redis.replace("_", "-")}`],
+  differ: ["bad", (one) => `prompts ${one.tenant && `of tenant ${one.tenant} `}to ${one.model} differ from byte ${one.byte} on, so caches do not help`],
   scaled: ["", (one) => `${one.pool} is to have ${one.after} replicas instead of ${one.before}: ${one.reason}`],
 };
 
