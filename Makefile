@@ -13,7 +13,7 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install up demo test test-quick test-unit test-long test-docs test-mutations test-gpu test-cluster images generate lint bench bench-sim
+.PHONY: help install up demo test test-quick test-unit test-long test-search test-docs test-mutations test-gpu test-cluster images generate lint bench bench-sim
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 20
@@ -46,6 +46,9 @@ test-unit: .venv/installed ## the tests that start no fleet
 test-long: .venv/installed ## the tests that take longer than 20 s each, and every property with all its examples
 	$(LONG) -n 2 --dist loadgroup -m "(long or hypothesis) and not e2e and not cluster" $(ARGS) || [ $$? = 5 ]
 	$(LONG) -m "(long or hypothesis) and e2e and not cluster" $(ARGS) || [ $$? = 5 ]
+
+test-search: .venv/installed ## look for failures: every property with five times its examples, other ones each time
+	.venv/bin/pytest --hypothesis-profile=search -n 2 --dist loadgroup -m "hypothesis and not cluster" $(ARGS)
 
 test-docs: .venv/installed ## the shell and Python blocks of the pages, from a clean clone (ARGS="docs/vision.md", --install)
 	.venv/bin/python -m tests.docs $(ARGS)

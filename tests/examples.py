@@ -1,27 +1,36 @@
 """How many examples Hypothesis tries: a share of what a property names, or all of them.
 
-`make test` tries a few of each, so that the whole stays quick; other examples each time.
-`make test-long` runs every property again with `--hypothesis-profile=full`.
+`make test` tries a few of each, so that the whole stays quick; `make test-long` runs every
+property again with `--hypothesis-profile=full`. Both try the same examples each time: whether a
+change passes is not a matter of luck. `make test-search` looks for new failures, with many examples
+and other ones each time; what it finds becomes an `@example`.
 """
 
 from hypothesis import HealthCheck, Phase, settings
 
-QUICK, FULL = "quick", "full"
+QUICK, FULL, SEARCH = "quick", "full", "search"
+VERY_MANY = 500
 MANY = 100
 FEW = 25
 LEAST = 5
 
 # A busy machine is slow at whatever it does: that says nothing about what is tested.
 settings.register_profile(
-    QUICK, max_examples=FEW, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    QUICK,
+    max_examples=FEW,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=True,
 )
 settings.register_profile(FULL, parent=settings.get_profile(QUICK), max_examples=MANY)
 settings.register_profile(
-    # The first failure is enough to notice a mutant, and each run tries the same examples.
+    SEARCH, parent=settings.get_profile(QUICK), max_examples=VERY_MANY, derandomize=False
+)
+settings.register_profile(
+    # The first failure is enough to notice a mutant.
     "mutants",
     parent=settings.get_profile(FULL),
     phases=(Phase.explicit, Phase.generate),
-    derandomize=True,
 )
 
 
