@@ -21,7 +21,7 @@ from pando_worker.cuda.fused_experts import fused_experts
 from pando_worker.models.config import read_config
 from pando_worker.models.fp8 import BLOCK, Fp8Matrix, Fp8Products, quantized
 from pando_worker.models.layers.causal_lm import CausalLM
-from pando_worker.models.layers.experts import MixtureOfExperts
+from pando_worker.models.layers.experts.mixture import MixtureOfExperts
 from pando_worker.models.layers.linear import ColumnParallelLinear, RowParallelLinear
 from pando_worker.models.layers.weight import Fp8Weight, PlainWeight
 from pando_worker.models.loading.checkpoint import open_checkpoint

@@ -15,8 +15,8 @@ from torch import Tensor
 from pando_worker.attention.kv_pool import TokenToKVPool
 from pando_worker.batch import AlignedRows, ForwardBatch
 from pando_worker.models.errors import BrokenCheckpoint
+from pando_worker.models.layers.attention.source import CrossAttention
 from pando_worker.models.layers.seq2seq import EncoderDecoder
-from pando_worker.models.layers.source_attention import CrossAttention
 from pando_worker.models.parallel import ParallelGroup
 from pando_worker.tensors.transfer import to_device
 

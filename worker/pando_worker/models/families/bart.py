@@ -8,7 +8,8 @@ import msgspec
 from torch import nn
 
 from pando_worker.models.build import Build, Fill
-from pando_worker.models.layers.layer_norm import LayerNorm
+from pando_worker.models.layers.attention.source import AttentionForm
+from pando_worker.models.layers.norms.layer_norm import LayerNorm
 from pando_worker.models.layers.seq2seq import (
     Activation,
     BlocksDecoder,
@@ -18,7 +19,6 @@ from pando_worker.models.layers.seq2seq import (
     EncoderDecoder,
     PositionTable,
 )
-from pando_worker.models.layers.source_attention import AttentionForm
 from pando_worker.models.layers.vocabulary import VocabularyTable
 from pando_worker.models.rope import Count
 

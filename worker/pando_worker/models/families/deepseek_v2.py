@@ -9,19 +9,19 @@ from torch import nn
 
 from pando_worker.models.build import Build
 from pando_worker.models.families.decoder import DecoderConfig
+from pando_worker.models.layers.attention.latent import LatentAttention, LatentForm
+from pando_worker.models.layers.attention.rotary import RotaryEmbedding
 from pando_worker.models.layers.block import PreNormBlock
 from pando_worker.models.layers.causal_lm import CausalLM
-from pando_worker.models.layers.expert_tensors import OneByOne
-from pando_worker.models.layers.experts import MixtureOfExperts
-from pando_worker.models.layers.grouped_experts import (
+from pando_worker.models.layers.experts.grouped import (
     ExpertGroups,
     GroupedChoice,
     SharedAndRouted,
 )
-from pando_worker.models.layers.latent_attention import LatentAttention, LatentForm
+from pando_worker.models.layers.experts.mixture import MixtureOfExperts
+from pando_worker.models.layers.experts.tensors import OneByOne
 from pando_worker.models.layers.mlp import GatedMLP
-from pando_worker.models.layers.norm import RMSNorm
-from pando_worker.models.layers.rotary import RotaryEmbedding
+from pando_worker.models.layers.norms.rms import RMSNorm
 from pando_worker.models.rope import Count, DefaultRope, LinearRope, YarnRope
 
 TENSORS = OneByOne(  # relative to the mixture

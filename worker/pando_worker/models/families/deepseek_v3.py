@@ -6,7 +6,7 @@ from typing import Literal
 from pando_worker.models.build import Build
 from pando_worker.models.families.deepseek_v2 import LatentConfig, latent_decoder
 from pando_worker.models.layers.causal_lm import CausalLM
-from pando_worker.models.layers.grouped_experts import ExpertGroups
+from pando_worker.models.layers.experts.grouped import ExpertGroups
 from pando_worker.models.rope import Count
 
 

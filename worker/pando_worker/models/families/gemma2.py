@@ -5,12 +5,12 @@ from typing import Literal
 from pando_worker.models.build import Build
 from pando_worker.models.families.decoder import DecoderConfig
 from pando_worker.models.layer_types import LayerType, alternating
-from pando_worker.models.layers.attention import Attention
+from pando_worker.models.layers.attention.multi_head import Attention
+from pando_worker.models.layers.attention.rotary import RotaryEmbedding
 from pando_worker.models.layers.block import SandwichNormBlock
 from pando_worker.models.layers.causal_lm import CausalLM
 from pando_worker.models.layers.mlp import GatedMLP
-from pando_worker.models.layers.norm import RMSNorm
-from pando_worker.models.layers.rotary import RotaryEmbedding
+from pando_worker.models.layers.norms.rms import RMSNorm
 from pando_worker.models.rope import Count, Positive, Rope
 
 

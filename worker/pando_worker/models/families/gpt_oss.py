@@ -8,8 +8,8 @@ from pando_worker.models.build import Build
 from pando_worker.models.families.decoder import DecoderConfig, pre_norm_decoder
 from pando_worker.models.layer_types import LayerType, alternating
 from pando_worker.models.layers.causal_lm import CausalLM
-from pando_worker.models.layers.expert_tensors import StackedByInput
-from pando_worker.models.layers.experts import MixtureOfExperts, choose
+from pando_worker.models.layers.experts.mixture import MixtureOfExperts, choose
+from pando_worker.models.layers.experts.tensors import StackedByInput
 from pando_worker.models.mixture import ExpertGate
 from pando_worker.models.rope import Count, Positive
 

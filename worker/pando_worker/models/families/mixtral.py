@@ -5,8 +5,8 @@ from functools import partial
 from pando_worker.models.build import Build
 from pando_worker.models.families.decoder import DecoderConfig, pre_norm_decoder
 from pando_worker.models.layers.causal_lm import CausalLM
-from pando_worker.models.layers.expert_tensors import OneByOne
-from pando_worker.models.layers.experts import MixtureOfExperts, choose
+from pando_worker.models.layers.experts.mixture import MixtureOfExperts, choose
+from pando_worker.models.layers.experts.tensors import OneByOne
 from pando_worker.models.rope import Count, Positive
 
 TENSORS = OneByOne(

@@ -11,7 +11,7 @@ from pando_worker.attention.whole import WholeAttention
 from pando_worker.models.build import Build
 from pando_worker.models.errors import BrokenCheckpoint
 from pando_worker.models.layer_types import LayerType
-from pando_worker.models.layers.rotary import RotaryEmbedding, Rotation
+from pando_worker.models.layers.attention.rotary import RotaryEmbedding, Rotation
 from pando_worker.models.layers.text_encoder import (
     ACTIVATIONS,
     Activation,

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from pando_worker.attention.whole import WholeAttention
 from pando_worker.models.build import Build
 from pando_worker.models.kinds.text_encoder import PADDING
-from pando_worker.models.layers.distance_bias import RelativePositions
+from pando_worker.models.layers.attention.distance_bias import RelativePositions
 from pando_worker.models.layers.text_encoder import (
     Activation,
     Block,

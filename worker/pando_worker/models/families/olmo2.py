@@ -5,12 +5,12 @@ from torch import Tensor, nn
 from pando_worker.attention.backend import AttentionBackend
 from pando_worker.models.build import Build
 from pando_worker.models.families.decoder import DecoderConfig
-from pando_worker.models.layers.attention import Attention, Rotations, head_rows
+from pando_worker.models.layers.attention.multi_head import Attention, Rotations, head_rows
+from pando_worker.models.layers.attention.rotary import RotaryEmbedding
 from pando_worker.models.layers.causal_lm import CausalLM
-from pando_worker.models.layers.heads_norm import HeadsRMSNorm
 from pando_worker.models.layers.mlp import GatedMLP
-from pando_worker.models.layers.norm import RMSNorm
-from pando_worker.models.layers.rotary import RotaryEmbedding
+from pando_worker.models.layers.norms.heads import HeadsRMSNorm
+from pando_worker.models.layers.norms.rms import RMSNorm
 from pando_worker.models.rope import Positive
 
 

@@ -7,8 +7,8 @@ from torch import nn
 from pando_worker.models.build import Build
 from pando_worker.models.families.decoder import DecoderConfig, pre_norm_decoder
 from pando_worker.models.layers.causal_lm import CausalLM
-from pando_worker.models.layers.expert_tensors import OneByOne
-from pando_worker.models.layers.experts import ExpertTensors, MixtureOfExperts, choose
+from pando_worker.models.layers.experts.mixture import ExpertTensors, MixtureOfExperts, choose
+from pando_worker.models.layers.experts.tensors import OneByOne
 from pando_worker.models.layers.mlp import GatedMLP
 from pando_worker.models.rope import Count
 

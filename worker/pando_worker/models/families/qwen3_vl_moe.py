@@ -5,7 +5,7 @@ from pando_worker.models.build import Build
 from pando_worker.models.families import qwen3_moe
 from pando_worker.models.families.qwen3_moe import qwen3_moe_decoder
 from pando_worker.models.layers.causal_lm import CausalLM
-from pando_worker.models.layers.expert_tensors import StackedByInput
+from pando_worker.models.layers.experts.tensors import StackedByInput
 
 TENSORS = StackedByInput(
     router="mlp.gate",

@@ -15,16 +15,16 @@ from torch.nn import functional
 from pando_worker.attention.backend import SourceBackend
 from pando_worker.models.build import Build
 from pando_worker.models.errors import BrokenCheckpoint
-from pando_worker.models.layers.distance_bias import RelativePositions
-from pando_worker.models.layers.linear import ColumnParallelLinear, RowParallelLinear, Rows
-from pando_worker.models.layers.norm import RMSNorm
-from pando_worker.models.layers.seq2seq import EncoderDecoder
-from pando_worker.models.layers.source_attention import (
+from pando_worker.models.layers.attention.distance_bias import RelativePositions
+from pando_worker.models.layers.attention.source import (
     AttentionForm,
     CrossAttention,
     EncoderAttention,
     SelfAttention,
 )
+from pando_worker.models.layers.linear import ColumnParallelLinear, RowParallelLinear, Rows
+from pando_worker.models.layers.norms.rms import RMSNorm
+from pando_worker.models.layers.seq2seq import EncoderDecoder
 from pando_worker.models.layers.vocabulary import VocabularyTable
 from pando_worker.models.ops import Ops
 from pando_worker.models.rope import Count

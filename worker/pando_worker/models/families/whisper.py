@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pando_worker.models.build import Build
-from pando_worker.models.layers.layer_norm import LayerNorm
+from pando_worker.models.layers.attention.source import AttentionForm
+from pando_worker.models.layers.norms.layer_norm import LayerNorm
 from pando_worker.models.layers.seq2seq import (
     BlocksDecoder,
     DecoderBlock,
@@ -20,7 +21,6 @@ from pando_worker.models.layers.seq2seq import (
     EncoderDecoder,
     PositionTable,
 )
-from pando_worker.models.layers.source_attention import AttentionForm
 from pando_worker.models.layers.vocabulary import VocabularyTable
 from pando_worker.models.rope import Count
 

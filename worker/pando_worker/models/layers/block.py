@@ -6,9 +6,9 @@ The stream between layers is x, or x + added if the next norm computes the sum.
 from torch import Tensor, nn
 
 from pando_worker.attention.backend import AttentionBackend
-from pando_worker.models.layers.attention import Attention, Rotations
-from pando_worker.models.layers.latent_attention import LatentAttention
-from pando_worker.models.layers.norm import RMSNorm
+from pando_worker.models.layers.attention.latent import LatentAttention
+from pando_worker.models.layers.attention.multi_head import Attention, Rotations
+from pando_worker.models.layers.norms.rms import RMSNorm
 
 
 class PreNormBlock(nn.Module):

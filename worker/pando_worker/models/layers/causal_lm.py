@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from pando_worker.attention.backend import AttentionBackend, AttentionLayer
 from pando_worker.models.build import Build
-from pando_worker.models.layers.attention import Attention
-from pando_worker.models.layers.latent_attention import LatentAttention
+from pando_worker.models.layers.attention.latent import LatentAttention
+from pando_worker.models.layers.attention.multi_head import Attention
+from pando_worker.models.layers.attention.rotary import RotaryEmbedding
 from pando_worker.models.layers.linear import ColumnParallelLinear, Rows
-from pando_worker.models.layers.norm import RMSNorm
-from pando_worker.models.layers.rotary import RotaryEmbedding
+from pando_worker.models.layers.norms.rms import RMSNorm
 from pando_worker.models.layers.vocabulary import VocabularyTable
 
 

@@ -13,14 +13,14 @@ from torch.nn import functional
 
 from pando_worker.attention.backend import AttentionBackend, AttentionLayer, SourceBackend
 from pando_worker.models.build import Build
-from pando_worker.models.layers.layer_norm import LayerNorm
-from pando_worker.models.layers.linear import ColumnParallelLinear, RowParallelLinear, Rows
-from pando_worker.models.layers.source_attention import (
+from pando_worker.models.layers.attention.source import (
     AttentionForm,
     CrossAttention,
     EncoderAttention,
     SelfAttention,
 )
+from pando_worker.models.layers.linear import ColumnParallelLinear, RowParallelLinear, Rows
+from pando_worker.models.layers.norms.layer_norm import LayerNorm
 from pando_worker.models.layers.vocabulary import VocabularyTable
 
 Activation = Literal["gelu", "relu"]

@@ -14,8 +14,8 @@ from torch.nn import functional
 
 from pando_worker.attention.whole import Biases, WholeAttention
 from pando_worker.models.build import Build, Fill
-from pando_worker.models.layers.layer_norm import LayerNorm
 from pando_worker.models.layers.linear import ColumnParallelLinear, Rows
+from pando_worker.models.layers.norms.layer_norm import LayerNorm
 from pando_worker.models.layers.vocabulary import VocabularyTable
 
 Activation = Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu"]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from pando_worker.models.fp8 import BLOCK, Fp8Products, Scaling
 from pando_worker.models.layers.causal_lm import CausalLM
-from pando_worker.models.layers.experts import MixtureOfExperts
+from pando_worker.models.layers.experts.mixture import MixtureOfExperts
 from pando_worker.models.layers.linear import ColumnParallelLinear, RowParallelLinear
 from pando_worker.models.layers.weight import Fp8Weight
 from pando_worker.models.loading.checkpoint_tensor import Stored

@@ -20,7 +20,7 @@ from pando_worker.models.fp8 import Fp8Matrix, Fp8Products
 from pando_worker.models.kinds.base_model import as_with_head
 from pando_worker.models.kinds.text_part import text_tensors
 from pando_worker.models.layers.causal_lm import CausalLM
-from pando_worker.models.layers.experts import MixtureOfExperts
+from pando_worker.models.layers.experts.mixture import MixtureOfExperts
 from pando_worker.models.layers.linear import ColumnParallelLinear, RowParallelLinear
 from pando_worker.models.layers.seq2seq import EncoderDecoder
 from pando_worker.models.layers.text_encoder import TextEncoder

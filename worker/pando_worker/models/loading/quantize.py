@@ -12,7 +12,7 @@ from pando_worker.models.build import Build
 from pando_worker.models.errors import UnsupportedModel
 from pando_worker.models.grouped import LANES, Grouping
 from pando_worker.models.layers.causal_lm import CausalLM
-from pando_worker.models.layers.experts import MixtureOfExperts
+from pando_worker.models.layers.experts.mixture import MixtureOfExperts
 from pando_worker.models.layers.linear import ColumnParallelLinear, RowParallelLinear
 from pando_worker.models.layers.vocabulary import VocabularyTable
 from pando_worker.models.layers.weight import GroupedWeight, PlainWeight, StackedWeight, Weight

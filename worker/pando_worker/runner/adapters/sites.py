@@ -8,7 +8,7 @@ from itertools import chain, groupby
 from pando_worker.adapters.layout import ExpertLayer, Layout, Section, Span
 from pando_worker.models.build import Fill
 from pando_worker.models.layers.causal_lm import CausalLM
-from pando_worker.models.layers.experts import ExpertSites, MixtureOfExperts
+from pando_worker.models.layers.experts.mixture import ExpertSites, MixtureOfExperts
 from pando_worker.models.layers.linear import ColumnParallelLinear, RowParallelLinear
 from pando_worker.models.layers.lora_vocabulary import TableSite
 from pando_worker.models.layers.vocabulary import VocabularyTable

@@ -21,7 +21,7 @@ from pando_worker.cuda.ops import (
 )
 from pando_worker.cuda.toolchain import missing_for_flashinfer, missing_for_triton
 from pando_worker.models.errors import UnsupportedModel
-from pando_worker.models.layers.experts import MixtureOfExperts
+from pando_worker.models.layers.experts.mixture import MixtureOfExperts
 from pando_worker.models.mixture import FusedExperts
 from pando_worker.runner.loading import LoadedModel
 from pando_worker.runner.sampling.sampler import BY_TORCH, Searches

@@ -19,7 +19,7 @@ from pando_worker.attention.backend import (
     SourceBackend,
 )
 from pando_worker.models.build import Build
-from pando_worker.models.layers.attention import head_rows
+from pando_worker.models.layers.attention.multi_head import head_rows
 from pando_worker.models.layers.linear import ColumnParallelLinear, RowParallelLinear
 
 

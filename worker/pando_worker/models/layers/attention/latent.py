@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from pando_worker.attention.backend import AttentionBackend, AttentionLayer
 from pando_worker.models.build import Build, Fill
+from pando_worker.models.layers.attention.rotary import Rotation
 from pando_worker.models.layers.linear import ColumnParallelLinear, RowParallelLinear, Rows
-from pando_worker.models.layers.norm import RMSNorm
-from pando_worker.models.layers.rotary import Rotation
+from pando_worker.models.layers.norms.rms import RMSNorm
 
 _EPS = 1e-6  # of the norms of latents, whatever the model's others have
 

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from pando_worker.models.layers.experts import MixtureOfExperts
+from pando_worker.models.layers.experts.mixture import MixtureOfExperts
 from pando_worker.models.layers.mlp import GatedMLP
 
 

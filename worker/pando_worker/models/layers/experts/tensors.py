@@ -7,7 +7,7 @@ from torch import Tensor
 
 from pando_worker.adapters.layout import Section
 from pando_worker.models.build import Fill
-from pando_worker.models.layers.experts import ExpertSections, MixtureOfExperts
+from pando_worker.models.layers.experts.mixture import ExpertSections, MixtureOfExperts
 
 ALL = slice(None)
 

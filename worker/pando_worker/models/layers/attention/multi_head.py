@@ -10,10 +10,10 @@ from pando_worker.attention.backend import (
 )
 from pando_worker.models.build import Build
 from pando_worker.models.errors import BrokenCheckpoint
+from pando_worker.models.layers.attention.rotary import Rotation
+from pando_worker.models.layers.attention.sinks import Sinks
 from pando_worker.models.layers.linear import ColumnParallelLinear, RowParallelLinear, Rows
-from pando_worker.models.layers.norm import RMSNorm
-from pando_worker.models.layers.rotary import Rotation
-from pando_worker.models.layers.sinks import Sinks
+from pando_worker.models.layers.norms.rms import RMSNorm
 
 Rotations = tuple[Rotation, ...]
 """A step's rotations, one for each rotary embedding of the model."""
