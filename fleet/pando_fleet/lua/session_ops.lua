@@ -7,13 +7,22 @@
 -- A session holds what it added to what others held when it began. It runs while its last call has a
 -- lease. While it pauses, it counts by the probability that it returns before the pool could have
 -- computed its prefix again from idle: a session that paused for t returns within the next u with
--- probability u / (t + u), on any time scale (as `weigh_leaves` says of leaves); u is the time in which
--- the pool computes all the tokens that it holds, by the prefill rates of its replicas. A pause shorter
--- than u costs the pool less memory than the computation would cost it time, so such a session goes on.
+-- probability u / (t + u), on any time scale (as `weigh_leaves` says of leaves); u, its stay, is the
+-- time in which the pool computes all the tokens that it holds, by the prefill rates of its replicas. A
+-- pause shorter than u costs the pool less memory than the computation would cost it time, so such a
+-- session goes on.
+--
+-- Not everything returns: single questions never do. So the pool counts, apart for first calls and for
+-- later ones, how often sessions returned, and for how many stays they paused. With fewer returns than
+-- stays, memory for them costs the pool more than computation, so they weigh by that ratio, and the
+-- working set counts as little against their calls.
 
 local COUNT_MS = 250 -- between two counts of the working set
+local ROW_MS = 0.25 -- between them for each session, so that counts take a hundredth of the time
 local FORGET_MS = 3600000 -- of a pause
 local AT_ONCE = 1000 -- fields per call
+local ASSUMED = 8 -- returns, before any is known
+local RECENT = 1000 -- returns and stays; beyond that, earlier ones count half
 
 $reader(SESSION)
 $reader(WORKING_SET)
@@ -22,7 +31,9 @@ $reader(WORKING_SET)
 local function session_in(row)
   local is_whole, $names(SESSION) = pcall(unpack_session, row)
   if is_whole then
-    return { base = base, held = held, since = since, paused = paused, lease = lease }
+    return {
+      base = base, held = held, since = since, paused = paused, calls = calls, lease = lease,
+    }
   end
 end
 
@@ -68,13 +79,43 @@ local function goes_on(session, memory, now)
   return session.paused == 0 or now - session.paused <= stay_of(session, memory)
 end
 
+local function kind_of(session)
+  return session.calls > 1 and 'later' or 'first'
+end
+
+-- How often sessions return in a stay after such a call, at most 1.
+local function likely_of(set, kind)
+  return math.min(1, (ASSUMED + set[kind .. '_returns']) / math.max(1, set[kind .. '_stays']))
+end
+
 -- Its tokens, weighed by the probability that it returns within its stay.
-local function share_of(session, memory, now)
+local function share_of(session, memory, set, now)
+  local likely = session.held * likely_of(set, kind_of(session))
   if session.paused == 0 then
-    return session.held
+    return likely
   end
   local stay = stay_of(session, memory)
-  return session.held * stay / (stay + now - session.paused)
+  return likely * stay / (stay + now - session.paused)
+end
+
+local function add(set, name, count, other)
+  set[name] = set[name] + count
+  if set[name] + set[other] > RECENT then
+    set[name], set[other] = set[name] / 2, set[other] / 2
+  end
+end
+
+local function note_return(set, session)
+  local kind = kind_of(session)
+  add(set, kind .. '_returns', 1, kind .. '_stays')
+end
+
+-- Notes how long it has paused since the last count, at `before`, within its stay.
+local function note_pause(set, session, memory, before, now)
+  local stay, kind = stay_of(session, memory), kind_of(session)
+  local known = math.max(0, math.min(stay, before - session.paused))
+  local passed = math.max(known, math.min(stay, now - session.paused))
+  add(set, kind .. '_stays', (passed - known) / stay, kind .. '_returns')
 end
 
 local function in_parts(command, key, values)
@@ -83,11 +124,12 @@ local function in_parts(command, key, values)
   end
 end
 
--- Counts the working set, notes which sessions pause, and forgets those that did so for long; with
--- many sessions, for longer than their memory is worth.
-local function count_sessions(sessions, leases, memory, before, now)
-  local rows, gone, changed, held = redis.call('HGETALL', sessions), {}, {}, 0
+-- Counts the working set, notes which sessions pause, and for how long, and forgets those that did so
+-- for long; with many sessions, for longer than their memory is worth.
+local function count_sessions(sessions, leases, memory, set, before, now)
+  local rows, gone, changed = redis.call('HGETALL', sessions), {}, {}
   local are_many = #rows > $MOST_SESSIONS -- half as many: a field and a row each
+  set.held = 0
   for i = 1, #rows, 2 do
     local field = rows[i]
     local session = field ~= '' and session_in(rows[i + 1])
@@ -95,33 +137,49 @@ local function count_sessions(sessions, leases, memory, before, now)
       session.paused = math.max(session.since, before) -- at the earliest
       changed[#changed + 1], changed[#changed + 2] = field, $pack(SESSION, session)
     end
+    if session and session.paused > 0 then
+      note_pause(set, session, memory, before, now)
+    end
     local longest = session and are_many and stay_of(session, memory) or FORGET_MS
     if session and (session.paused == 0 or now - session.paused <= longest) then
-      held = held + share_of(session, memory, now)
+      set.held = set.held + share_of(session, memory, set, now)
     elseif field ~= '' then
       gone[#gone + 1] = field
     end
   end
   in_parts('HSET', sessions, changed)
   in_parts('HDEL', sessions, gone)
-  return held
 end
 
--- The working set in tokens, and when it was counted, at most COUNT_MS ago. A count is noted whatever
--- becomes of the call, so that no flood of calls makes each of them count.
-local function working_set(sessions, leases, memory, now)
+-- The working set as it is known; nothing before the first count.
+local function known_set(sessions)
   local row = redis.call('HGET', sessions, '')
-  local is_whole, counted, held = false, 0, 0
   if row then
-    is_whole, counted, held = pcall(unpack_working_set, row)
+    local is_whole, $names(WORKING_SET) = pcall(unpack_working_set, row)
+    if is_whole then
+      return {
+        counted = counted, held = held, first_returns = first_returns, first_stays = first_stays,
+        later_returns = later_returns, later_stays = later_stays,
+      }
+    end
   end
-  if is_whole and counted <= now and now - counted < COUNT_MS then
-    return { counted = counted, held = held }
+  return {
+    counted = 0, held = 0, first_returns = 0, first_stays = 0, later_returns = 0, later_stays = 0,
+  }
+end
+
+-- The working set, counted a moment ago at most. A count is noted whatever becomes of the call, so that
+-- no flood of calls makes each of them count.
+local function working_set(sessions, leases, memory, now)
+  local set = known_set(sessions)
+  local before = set.counted
+  local pace = math.max(COUNT_MS, ROW_MS * redis.call('HLEN', sessions))
+  if before > now or now - before >= pace then
+    set.counted = now
+    count_sessions(sessions, leases, memory, set, before, now)
+    redis.call('HSET', sessions, '', $pack(WORKING_SET, set))
+    redis.call('PEXPIRE', sessions, FORGET_MS)
   end
-  local set = { counted = now }
-  set.held = count_sessions(sessions, leases, memory, is_whole and counted or 0, now)
-  redis.call('HSET', sessions, '', $pack(WORKING_SET, set))
-  redis.call('PEXPIRE', sessions, FORGET_MS)
   return set
 end
 
@@ -134,14 +192,17 @@ local function hold_back(sessions, leases, ask, shared, ready, now, explain)
     return nil
   end
   local memory = memory_of(ready)
+  if memory.capacity == 0 then
+    return nil
+  end
   local set = working_set(sessions, leases, memory, now)
   local is_back = session ~= nil
-  local others = set.held - (is_back and share_of(session, memory, now) or 0)
+  local others = set.held - (is_back and share_of(session, memory, set, now) or 0)
   local held = math.max(0, ask.prompt + ask.output - (is_back and session.base or shared))
   local needs = math.min(held, memory.capacity / #ready) -- a session is at one replica
-  local is_free = is_back and goes_on(session, memory, now) or memory.capacity == 0
-    or not ask.may_wait
-  if not is_free and others + needs > memory.capacity then
+  local is_in_time = is_back and goes_on(session, memory, now)
+  local likely = likely_of(set, is_back and 'later' or 'first')
+  if not is_in_time and ask.may_wait and likely * (others + needs) > memory.capacity then
     local working_set_tokens, capacity_tokens = others, memory.capacity
     return $pack(CROWDED)
   end
@@ -152,8 +213,13 @@ local function hold_back(sessions, leases, ask, shared, ready, now, explain)
     return nil
   end
   local base = is_back and session.base or shared
-  session = { base = base, held = held, since = now, paused = 0, lease = ask.lease }
-  set.held = others + held
+  if is_in_time then
+    note_return(set, session)
+  end
+  session = {
+    base = base, held = held, since = now, paused = 0, calls = is_back and 2 or 1, lease = ask.lease,
+  }
+  set.held = others + likely * held
   if field and field ~= new_field then
     redis.call('HDEL', sessions, field)
   end

@@ -11,7 +11,7 @@ import pytest
 from pando_fleet.placement.placer import Placement, Placer, PoolCrowded
 from pando_fleet.redis.keys import PoolKeys
 from pando_fleet.redis.layout import lua
-from pando_fleet.redis.layout.rows import WORKING_SET, Crowded
+from pando_fleet.redis.layout.rows import WORKING_SET, Crowded, WorkingSetRow
 from pando_fleet.redis.wire import Wire
 from tests.fleet.world import POOL, World, path
 
@@ -31,10 +31,29 @@ async def crowded(world: World, name: str, tokens: int) -> Crowded:
     return refused.value.crowded
 
 
-async def ended(world: World, name: str, tokens: int) -> None:
+async def ended(world: World, name: str, tokens: int, **fields: Any) -> None:
     """A call that has ended; the working set is counted anew afterwards."""
-    await world.release(await call(world, name, tokens))
+    await world.release(await call(world, name, tokens, **fields))
     await after(world, 0.3)
+
+
+async def noted(world: World) -> WorkingSetRow:
+    row: Any = await world.redis.hget(PoolKeys(POOL).sessions, "")
+    found, _ = WORKING_SET.unpack(row)
+    return found
+
+
+async def working_set(world: World) -> float:
+    """In tokens, as of now."""
+    await call(world, "looks", 512, may_wait=False)
+    return (await noted(world)).held
+
+
+async def weight_of_a_new_session(world: World, name: str) -> float:
+    """By token, from 0 to 1."""
+    before = await working_set(world)
+    await world.release(await call(world, name, 6_400, may_wait=False))
+    return ((await noted(world)).held - before) / 6_400
 
 
 async def after(world: World, seconds: float) -> None:
@@ -97,6 +116,64 @@ async def test_a_pause_weighs_less_the_longer_it_lasts(world: World) -> None:
     assert shares == pytest.approx([1 / 2, 1 / 3, 1 / 4, 1 / 5], rel=0.02)
 
 
+async def test_single_questions_are_learned_to_weigh_little_and_never_to_wait(world: World) -> None:
+    await world.beat("a")
+    for number in range(60):
+        await ended(world, f"{number}", 32_000, may_wait=number < 3)
+        await after(world, 10)
+    weight = await working_set(world)
+    assert weight < 0.2 * sum(32_000 * 100 / (100 + 10 * passed) for passed in range(60))
+    for number in range(60, 80):  # at once, six times the pool's memory
+        await call(world, f"{number}", 32_000)
+
+
+async def test_questions_do_not_lessen_the_sessions_that_are_known_to_return(world: World) -> None:
+    await world.beat("a")
+    for number in range(60):
+        await ended(world, f"{number}", 6_400, may_wait=False)
+        await after(world, 10)
+    before = await working_set(world)
+    for tokens in (45_000, 46_000, 47_000):
+        for name in ("one", "two"):
+            await ended(world, name, tokens)
+            await after(world, 2)
+    assert await working_set(world) - before == pytest.approx(2 * 47_000, rel=0.1)
+
+
+async def test_what_returns_within_its_stay_weighs_fully_again(world: World) -> None:
+    await world.beat("a")
+    for number in range(30):
+        await ended(world, f"{number}", 640, may_wait=False)
+    await after(world, 100)
+    assert await weight_of_a_new_session(world, "one") < 0.4
+    for number in range(30, 90):
+        for tokens in (640, 1_280):
+            await ended(world, f"{number}", tokens, may_wait=False)
+    assert await weight_of_a_new_session(world, "two") == pytest.approx(1.0)
+
+
+async def test_a_pool_of_unknown_memory_has_no_sessions(world: World) -> None:
+    await world.beat("a", capacity_tokens=0)
+    await ended(world, "one", 64_000)
+    assert not await world.redis.exists(PoolKeys(POOL).sessions)
+
+
+async def test_many_sessions_are_counted_less_often(world: World) -> None:
+    await world.beat("a")
+    await call(world, "one", 512)
+    sessions = PoolKeys(POOL).sessions
+    rows: Any = await world.redis.hgetall(sessions)
+    (row,) = (row for field, row in rows.items() if field)
+    await world.redis.hset(sessions, mapping={f"{number}": row for number in range(2_000)})
+    counted = (await noted(world)).counted
+    await after(world, 0.4)
+    await call(world, "soon", 512, may_wait=False)
+    assert (await noted(world)).counted == counted
+    await after(world, 0.4)
+    await call(world, "later", 512, may_wait=False)
+    assert (await noted(world)).counted == world.now_ms
+
+
 async def test_sessions_that_pause_for_an_hour_are_forgotten(world: World) -> None:
     await world.beat("a")
     await ended(world, "one", 64_000)
@@ -122,9 +199,7 @@ async def test_there_are_never_more_sessions_than_the_bound(
         assert await world.redis.hlen(PoolKeys(POOL).sessions) == 4 + 1
         await after(world, 0.3)
         await placer.place(world.ask(path("more", 10), 640, bounds_sessions=True))
-        row: Any = await world.redis.hget(PoolKeys(POOL).sessions, "")
-        noted, _ = WORKING_SET.unpack(row)
-        assert noted.counted == world.now_ms, "the next call need not count again"
+        assert (await noted(world)).counted == world.now_ms, "the next call need not count again"
         await after(world, 101)
         ask = world.ask(path("late", 10), 640, bounds_sessions=True, output_tokens=0)
         await placer.place(ask)

@@ -70,6 +70,7 @@ class SessionRow(NamedTuple):
     held: float  # tokens that it holds besides
     since: float  # when its last call was placed, ms
     paused: float  # since when it pauses, ms; 0: its last call runs
+    calls: float  # 1: only the first one; 2: it has continued
     lease: str  # of its last call
 
 
@@ -78,6 +79,10 @@ class WorkingSetRow(NamedTuple):
 
     counted: float  # when, ms
     held: float
+    first_returns: float  # of sessions, after their first call, within their stay
+    first_stays: float  # for how many stays they paused then
+    later_returns: float  # after a later call
+    later_stays: float
 
 
 class QueueRow(NamedTuple):
@@ -160,8 +165,8 @@ TERMS = Packed("terms", Terms, 3, is_versioned_in_front=True)
 ADAPTERS = Packed("adapters", AdapterTerms, 1, is_versioned_in_front=True)
 PART = Packed("part", Part, 1)
 LOAD = Packed("load", Load, 1)
-SESSION = Packed("session", SessionRow, 1)
-WORKING_SET = Packed("working_set", WorkingSetRow, 1)
+SESSION = Packed("session", SessionRow, 2)
+WORKING_SET = Packed("working_set", WorkingSetRow, 2)
 CROWDED = Packed("crowded", Crowded)
 QUEUE = Packed("queue", QueueRow, 1)
 CANDIDATE = Packed("candidate", Candidate)
