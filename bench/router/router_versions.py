@@ -33,7 +33,7 @@ import sys, tempfile
 from pathlib import Path
 from bench.router.routing.routers import pando
 with tempfile.TemporaryDirectory() as name:
-    with pando(sys.argv[1].split(","), Path(name), sys.executable) as router:
+    with pando(sys.argv[1].split(","), Path(name), sys.executable, *sys.argv[2:]) as router:
         print(router.port, *(process.pid for process in router.processes), flush=True)
         sys.stdin.read()
 """
@@ -50,10 +50,11 @@ class Cost:
 class Version:
     """A checkout's router with its Valkey; leave the `with` block to end both."""
 
-    def __init__(self, checkout: Path, upstreams: Sequence[str], burst: int) -> None:
+    def __init__(self, checkout: Path, upstreams: Sequence[str], burst: int, *options: str) -> None:
+        """`options` are the router's."""
         paths = os.pathsep.join(str(checkout / part) for part in PARTS)
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _SIDE, ",".join(upstreams)],
+            [sys.executable, "-c", _SIDE, ",".join(upstreams), *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": paths},
@@ -72,11 +73,12 @@ class Version:
     def __exit__(self, *_: object) -> None:
         self._process.communicate()
 
-    def cost(self) -> Cost:
+    def cost(self, rest_s: float = ANSWERED_S) -> Cost:
+        """Of a burst; what the router still does in `rest_s` behind it counts, too."""
         requests = self._bursts.requests(self._burst)
         router_ns, valkey_ns = _cpu_ns(self._router), _cpu_ns(self._valkey)
         self._bursts.answer(requests)
-        time.sleep(ANSWERED_S)
+        time.sleep(rest_s)
         return Cost(
             (_cpu_ns(self._router) - router_ns) / self._burst / 1e3,
             (_cpu_ns(self._valkey) - valkey_ns) / self._burst / 1e3,
@@ -89,7 +91,7 @@ def _cpu_ns(pid: int) -> int:
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
 
 
-def _against(first: Sequence[float], other: Sequence[float]) -> str:
+def against(first: Sequence[float], other: Sequence[float]) -> str:
     """The median of a version's numbers, and how they differ from the first one's of the pair."""
     differences = [b - a for a, b in zip(first, other, strict=True)]
     low, middle, high = quantiles(differences, n=4)
@@ -117,8 +119,8 @@ def main(checkouts: tuple[Path, ...], pairs: int, burst: int) -> None:
     console.print("|---|---|---|---|---|")
     first = costs[0]
     for checkout, found in zip(checkouts, costs, strict=True):
-        router = _against([one.router for one in first], [one.router for one in found])
-        valkey = _against([one.valkey for one in first], [one.valkey for one in found])
+        router = against([one.router for one in first], [one.router for one in found])
+        valkey = against([one.valkey for one in first], [one.valkey for one in found])
         console.print(f"| {checkout.name} | {router} | {valkey} |", markup=False)
 
 
