@@ -1,21 +1,17 @@
 """Reads a request's token usage from the end of its answer, without parsing the rest."""
 
 import json
-from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
 
 TAIL_BYTES = 4096
 """How many bytes at the end are searched for the usage; what follows it is far shorter."""
 
-_NAMES = (b'"usage"', b'"meta_info"')  # the latter in /generate
-_PROMPT = ("prompt_tokens", "input_tokens")
-_OUTPUT = ("completion_tokens", "output_tokens")
-_DETAILS = ("prompt_tokens_details", "input_tokens_details")
-_CACHED = ("cached_tokens",)
-_decoder = json.JSONDecoder()
+_USAGE, _META_INFO = b'"usage"', b'"meta_info"'  # the latter in /generate
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(msgspec.Struct, frozen=True, gc=False):  # made faster than a frozen data class
     """Token counts as far as the answer reports them: an embedding has no output, and Anthropic's
     streams report the prompt at their beginning."""
 
@@ -24,16 +20,39 @@ class Usage:
     cached: int | None = None  # of the prompt; some engines must be configured to report it
 
 
+_Count = Annotated[int, msgspec.Meta(ge=0)] | None
+
+
+class _Details(msgspec.Struct, gc=False):
+    cached_tokens: _Count = None
+
+
+class _Fields(msgspec.Struct, gc=False):
+    """The names of all APIs."""
+
+    prompt_tokens: _Count = None
+    input_tokens: _Count = None
+    completion_tokens: _Count = None
+    output_tokens: _Count = None
+    cached_tokens: _Count = None
+    prompt_tokens_details: _Details | None = None
+    input_tokens_details: _Details | None = None
+
+
+_decode = msgspec.json.Decoder(_Fields).decode
+_scan = json.JSONDecoder().raw_decode
+
+
 def find_usage(tail: bytes) -> Usage | None:
     """The last usage in `tail`, the end of a JSON answer or of a stream of JSON events.
 
     In generated text the name's quotes are escaped, so it is not mistaken for the answer's own.
     """
     end = len(tail)
-    while (start := max(tail.rfind(name, 0, end) for name in _NAMES)) >= 0:
+    while (start := max(tail.rfind(_USAGE, 0, end), tail.rfind(_META_INFO, 0, end))) >= 0:
         brace = tail.find(b"{", start)
         follows = brace >= 0 and tail[start:brace].partition(b":")[2].strip() == b""
-        if follows and (usage := _read(tail[brace:])):
+        if follows and (usage := _read(tail, brace)):
             return usage
         end = start
     return None
@@ -42,44 +61,49 @@ def find_usage(tail: bytes) -> Usage | None:
 class Tail:
     """The last bytes of an answer, and how many events it had."""
 
-    __slots__ = ("_kept", "events")
+    __slots__ = ("_kept", "_usage", "events")
 
     def __init__(self) -> None:
         self._kept = bytearray()
+        self._usage: Usage | None = None  # once it is read: several listeners want it
         self.events = 0  # in streams, about one per token
 
     def add(self, chunk: bytes) -> None:
+        self._usage = None
         self.events += chunk.count(b"data: {")
         self._kept += chunk if len(chunk) <= TAIL_BYTES else chunk[-TAIL_BYTES:]
         if len(self._kept) > 4 * TAIL_BYTES:
             del self._kept[:-TAIL_BYTES]
 
     def usage(self) -> Usage | None:
-        return find_usage(bytes(self._kept[-TAIL_BYTES:]))
+        if self._usage is None:
+            self._usage = find_usage(bytes(self._kept[-TAIL_BYTES:]))
+        return self._usage
 
 
-def _read(text: bytes) -> Usage | None:
+def _read(text: bytes, brace: int) -> Usage | None:
+    """The usage whose object begins at `brace`."""
     try:
-        found, _ = _decoder.raw_decode(text.decode("utf-8", "replace"))
-    except ValueError:  # truncated, or not JSON
+        found = _fields(text, brace)
+    except (ValueError, msgspec.MsgspecError):  # truncated, or not JSON
         return None
-    prompt, output = _count(found, _PROMPT), _count(found, _OUTPUT)
+    prompt = found.input_tokens if found.prompt_tokens is None else found.prompt_tokens
+    output = found.output_tokens if found.completion_tokens is None else found.completion_tokens
     if prompt is None and output is None:
         return None
-    return Usage(prompt, output, _cached(found))
+    details = found.prompt_tokens_details or found.input_tokens_details
+    return Usage(prompt, output, found.cached_tokens if details is None else details.cached_tokens)
 
 
-def _cached(found: dict[str, object]) -> int | None:
-    for name in _DETAILS:
-        details = found.get(name)
-        if isinstance(details, dict):
-            return _count(details, _CACHED)
-    return _count(found, _CACHED)
-
-
-def _count(found: dict[str, object], names: tuple[str, ...]) -> int | None:
-    for name in names:
-        value = found.get(name)
-        if type(value) is int and value >= 0:
-            return value
-    return None
+def _fields(text: bytes, brace: int) -> _Fields:
+    """msgspec is ten times as fast as json, but must be told where the object ends. Raises
+    ValueError or MsgspecError."""
+    end = text.find(b"}", brace) + 1
+    while text.count(b"{", brace, end) > text.count(b"}", brace, end):
+        end = text.find(b"}", end) + 1
+    try:
+        return _decode(text[brace:end])
+    except msgspec.DecodeError:  # such as a brace within a string
+        whole = text[brace:].decode("utf-8", "replace")
+        _, length = _scan(whole)
+        return _decode(whole[:length])

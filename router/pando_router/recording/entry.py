@@ -18,47 +18,46 @@ def record_of(
     """
     order, tail = exchange.order, exchange.tail
     assert order is not None and tail is not None
-    prompt, request, route, usage = order.prompt, order.prompt.request, exchange.route, tail.usage()
-    reported = exchange.report.prompt_tokens if exchange.report is not None else None
-    if reported is None and usage is not None:
-        reported = usage.prompt
-    cached = exchange.cached_tokens
-    if cached is None and usage is not None:
-        cached = usage.cached
+    prompt, route, usage, report = order.prompt, exchange.route, tail.usage(), exchange.report
+    request, target, session = prompt.request, prompt.targets[0], prompt.steering.session
+    reported = cached = None
+    if report is not None:
+        reported, cached = report.prompt_tokens, report.cached_tokens
+    if usage is not None:
+        reported = usage.prompt if reported is None else reported
+        cached = usage.cached if cached is None else cached
     total_s = now - at
-    first_s = None
-    if exchange.ttfb_s is not None:
-        first_s = total_s - (exchange.duration_s - exchange.ttfb_s)
-    target = prompt.targets[0]
+    ttfb_s = exchange.ttfb_s
+    # By position, in the order of the fields: by name it would take six times as long.
     return Record(
-        at=at,
-        oldest=oldest,
-        pool=route.pool if route is not None else "",
-        model=target.adapter or target.model,
-        base=target.model if target.adapter else "",
-        prompt_bytes=len(request.prefix) + request.cut_bytes + request.extra_bytes,
-        prompt_tokens=reported or request.prompt_tokens(target.bytes_per_token),
-        keys=prompt.keys,
-        expected_tokens=request.output_tokens(expected_tokens),
-        output_tokens=tail.events if usage is None else usage.output or 0,
-        outcome=_outcome(exchange.status, done=exchange.is_complete),
-        status=exchange.status,
-        first_s=None if first_s is None else round(first_s, 6),
-        total_s=round(total_s, 6),
-        matched_tokens=route.matched_tokens if route is not None else 0,
-        cached_tokens=cached,
-        tries=exchange.tries,
-        replica=route.replica if route is not None else "",
-        session=prompt.steering.session.decode("latin-1"),
-        stream=request.stream,
+        at,
+        oldest,
+        target.adapter or target.model,
+        len(request.prefix) + request.cut_bytes + request.extra_bytes,
+        reported or request.prompt_tokens(target.bytes_per_token),
+        request.output_tokens(expected_tokens),
+        _outcome(exchange.status, done=exchange.is_complete),
+        exchange.status,
+        total_s,
+        "" if route is None else route.pool,
+        target.model if target.adapter else "",
+        prompt.keys,
+        tail.events if usage is None else usage.output or 0,
+        None if ttfb_s is None else total_s - (exchange.duration_s - ttfb_s),
+        0 if route is None else route.matched_tokens,
+        cached,
+        exchange.tries,
+        "" if route is None else route.replica,
+        session.decode("latin-1") if session else "",
+        request.stream,
     )
 
 
 def _outcome(status: int, *, done: bool) -> Outcome:
+    if status < 400:
+        return Outcome.FINISHED if done else Outcome.FAILED
     if status == _CLIENT_LEFT:
         return Outcome.LEFT
     if status in (429, 503):
         return Outcome.REFUSED
-    if 400 <= status < 500:
-        return Outcome.INVALID
-    return Outcome.FINISHED if done and status < 400 else Outcome.FAILED
+    return Outcome.INVALID if status < 500 else Outcome.FAILED

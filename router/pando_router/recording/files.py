@@ -51,7 +51,9 @@ class Files:
             file.close()
 
     def hide_behind(self, secret: str) -> None:
-        """Further lines have keys of another secret, so they go to another file."""
+        """The secret of further lines: those of another one go to another file."""
+        if secret == self._header.secret:
+            return
         self.close()
         self._header = msgspec.structs.replace(self._header, secret=secret)
 

@@ -6,6 +6,8 @@ file contains. Equal beginnings of prompts stay equal, within a recording and am
 the same secret, but guesses cannot be tested.
 """
 
+import sys
+from collections.abc import Callable
 from enum import StrEnum
 from hashlib import blake2b, sha256
 
@@ -38,23 +40,23 @@ class Header(msgspec.Struct, kw_only=True):
     secret: str = ""  # the same where keys have the same secret; tells nothing about it
 
 
-class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
+class Record(msgspec.Struct, omit_defaults=True, gc=False):
     """Times are in seconds. Records are in the order in which requests ended."""
 
     at: float  # Unix time at which the request had arrived, with its body
     oldest: float  # `at` of the oldest request still running when this one ended
-    pool: str = ""  # empty if it was never placed
     model: str  # or the LoRA adapter
-    base: str = ""  # the model of the adapter that `model` names
     prompt_bytes: int  # of the canonical prompt
     prompt_tokens: int  # as the replica reported; otherwise estimated from the bytes
-    keys: bytes = b""  # of the prompt's full chunks, hidden; base64
     expected_tokens: int  # expected answer length, before there was an answer
-    output_tokens: int = 0  # as the answer reported; otherwise the number of its events
     outcome: Outcome
     status: int
-    first_s: float | None = None  # from `at` to the answer's first byte
     total_s: float  # from `at` to the answer's end
+    pool: str = ""  # empty if it was never placed
+    base: str = ""  # the model of the adapter that `model` names
+    keys: bytes = b""  # of the prompt's full chunks, hidden; base64
+    output_tokens: int = 0  # as the answer reported; otherwise the number of its events
+    first_s: float | None = None  # from `at` to the answer's first byte
     matched_tokens: int = 0  # prompt tokens that placement expected cached
     cached_tokens: int | None = None  # prompt tokens that were cached, if the replica reported it
     tries: int = 0
@@ -114,12 +116,14 @@ class Disguise:
     def __init__(self, secret: bytes) -> None:
         """`secret` must be hard to guess."""
         self._base = blake2b(key=sha256(secret).digest(), digest_size=HIDDEN_BYTES)
+        self._hidden_keys = _HiddenKeys(self._hidden)
         self.secret = blake2b(b"secret", key=sha256(secret).digest(), digest_size=8).hexdigest()
 
     def keys(self, keys: bytes) -> bytes:
         """Turns packed keys of KEY_BYTES into packed keys of HIDDEN_BYTES."""
-        starts = range(0, len(keys), KEY_BYTES)
-        return b"".join([self._hidden(keys[start : start + KEY_BYTES]) for start in starts])
+        if len(self._hidden_keys) > MOST_HIDDEN:
+            self._hidden_keys.clear()
+        return b"".join(map(self._hidden_keys.__getitem__, memoryview(keys).cast("Q")))
 
     def name(self, name: str) -> str:
         return self._hidden(name.encode()).hex()
@@ -129,3 +133,19 @@ class Disguise:
         hidden = self._base.copy()
         hidden.update(data)
         return hidden.digest()
+
+
+MOST_HIDDEN = 32_768  # keys that are remembered with what hides them; about 200 bytes each
+
+
+class _HiddenKeys(dict[int, bytes]):
+    """By key, as a native integer. Most keys of a prompt are those of an earlier one, and looking
+    one up takes a tenth of hashing it."""
+
+    def __init__(self, hide: Callable[[bytes], bytes]) -> None:
+        super().__init__()
+        self._hide = hide
+
+    def __missing__(self, key: int) -> bytes:
+        hidden = self[key] = self._hide(key.to_bytes(KEY_BYTES, sys.byteorder))
+        return hidden

@@ -1,7 +1,8 @@
-"""Records requests as they end, outside their path: a thread hides the keys and writes the lines.
+"""Records requests when they have ended: the event loop makes the lines, a thread writes them.
 
-The waiting records are bounded. A record that does not fit, or that the disk refuses, is dropped
-and counted.
+A line takes the loop a few microseconds, much less than a thread would need for it beside a busy
+loop. Only a long prompt's keys are hidden in the thread. The waiting lines are bounded. One that
+does not fit, or that the disk refuses, is dropped and counted.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from time import perf_counter, sleep, time
 
 import msgspec
 
+from pando_fleet.placement.prefix import KEY_BYTES
 from pando_router.configuration.live import Live
 from pando_router.configuration.settings import RouterSettings
 from pando_router.exchange.exchange import Exchange, Listener, Order
@@ -28,12 +30,16 @@ from pando_router.telemetry.metrics import Metrics
 EVERY_S = 0.2
 CLEAN_S = 60.0  # between two looks for recordings that are too old
 MAX_WAITING = 64 * 1024 * 1024  # bytes
-RECORD_BYTES = 1024  # size of a record in memory, without its keys
+RECORD_BYTES = 1024  # size of a record or its line in memory, without its keys
+AT_ONCE = 64  # lines that are written together
 
-# The thread works for SLICE_S, then sleeps so that the event loop can run: Python itself would let
-# the thread continue for 5 ms while requests wait.
-SLICE_S = 0.0002
+# The thread hides so many keys, then sleeps so that the event loop can run: Python itself would let
+# the thread continue for 5 ms while requests wait. A prompt with more of them is hidden there.
+SLICE_BYTES = 256 * KEY_BYTES  # about 0.2 ms
 PAUSE_S = 0.0001
+
+Line = bytes | Record | FleetState
+"""A request's line, the record of one whose keys are not hidden yet, or a line about the fleet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +84,8 @@ class Recorder(Listener):
         )
         self._switch = switch
         self._open: dict[Exchange, float] = {}  # start times, in the order of arrival
-        self._waiting: list[Record | FleetState] = []
-        self._num_bytes = 0  # of records that wait or are being written
+        self._waiting: list[Line] = []
+        self._num_bytes = 0  # of lines that wait or are being written
         self._writing: asyncio.Task[None] | None = None
         self._cleaned_at = -CLEAN_S  # by perf_counter
         self._metrics = metrics
@@ -89,33 +95,48 @@ class Recorder(Listener):
     @property
     def now(self) -> float:
         """Unix time."""
-        return round(self._began + perf_counter(), 6)
+        return self._began + perf_counter()
 
     def body_read(self, exchange: Exchange, order: Order) -> None:
         if self._switch.on and order.prompt.request.computes:
             exchange.keep_tail()
-            self._open[exchange] = self.now
+            self._open[exchange] = self._began + perf_counter()
 
     def ended(self, exchange: Exchange) -> None:
         at = self._open.pop(exchange, None)
         if at is None:
             return
-        now = self.now
+        now = self._began + perf_counter()
         oldest = next(iter(self._open.values()), now)
         expected_tokens = self._live.settings.expected_output_tokens
         record = record_of(exchange, at, now, oldest, expected_tokens)
-        self._wait(record, RECORD_BYTES + len(record.keys))
+        if record.session:
+            record.session = self._disguise.name(record.session)
+        size = RECORD_BYTES + len(record.keys)
+        if len(record.keys) > SLICE_BYTES:
+            self._wait(record, size)
+        else:
+            record.keys = self._disguise.keys(record.keys)
+            self._wait(_encode(record), size)
 
     def add(self, state: FleetState) -> None:
         """Records a line about the fleet."""
-        self._wait(state, _size(state))
+        measured = sum(len(pool.measured) for pool in state.pools.values())
+        self._wait(state, RECORD_BYTES * (1 + measured))
 
-    def _wait(self, line: Record | FleetState, size: int) -> None:
+    def _wait(self, line: Line, size: int) -> None:
         if self._num_bytes + size > MAX_WAITING:
             self._lost("too many wait to be written", [line])
             return
         self._num_bytes += size
         self._waiting.append(line)
+
+    def adopt_secret(self) -> None:
+        """Hides further keys behind the switch's secret. Call it while no line waits, since those
+        that are written together have keys of one secret."""
+        if self._switch.secret != self._secret:
+            self._secret = self._switch.secret
+            self._disguise = Disguise(self._secret)
 
     async def run(self) -> None:
         while True:
@@ -137,72 +158,73 @@ class Recorder(Listener):
         if self._waiting or perf_counter() - self._cleaned_at >= CLEAN_S:
             self._writing = asyncio.create_task(self._write())
             await asyncio.shield(self._writing)
+        else:
+            self.adopt_secret()
 
     async def _write(self) -> None:
-        lines, self._waiting = self._waiting, []
-        size = sum(map(_size, lines))
+        lines, size, disguise = self._waiting, self._num_bytes, self._disguise
+        self._waiting = []
+        self.adopt_secret()
         try:
-            written, error = await asyncio.to_thread(self._hide_and_write, lines)
+            written, error = await asyncio.to_thread(self._write_all, lines, disguise)
         finally:
             self._num_bytes -= size
             self._writing = None
-        self._metrics.recorded.inc(sum(isinstance(line, Record) for line in lines[:written]))
+        self._metrics.recorded.inc(_requests(lines[:written]))
         if error:
             self._lost(error, lines[written:])
 
-    def _hide_and_write(self, lines: Sequence[Record | FleetState]) -> tuple[int, str]:
+    def _write_all(self, lines: Sequence[Line], disguise: Disguise) -> tuple[int, str]:
         """Runs in a thread. Returns how many were written, and why the others were not."""
         written = 0
         try:
             self._clean()
-            for packed in self._packed(lines):
-                self._files.write(b"".join(packed), self.now)
-                written += len(packed)
+            self._files.hide_behind(disguise.secret)
+            while written < len(lines):
+                some = lines[written : written + AT_ONCE]
+                packed = b"".join([_packed(line, disguise) for line in some])
+                self._files.write(packed, self.now)
+                written += len(some)
         except OSError as error:
             return written, error.strerror or str(error)
-        return len(lines), ""
-
-    def _packed(self, lines: Sequence[Record | FleetState]) -> Iterator[list[bytes]]:
-        """The lines of each slice of work."""
-        packed: list[bytes] = []
-        slice_ends = perf_counter() + SLICE_S
-        for line in lines:
-            if isinstance(line, Record):
-                line.keys = self._disguise.keys(line.keys)
-                line.session = self._disguise.name(line.session) if line.session else ""
-            packed.append(_ENCODER.encode(line) + b"\n")
-            if perf_counter() >= slice_ends:
-                yield packed
-                packed = []
-                sleep(PAUSE_S)
-                slice_ends = perf_counter() + SLICE_S
-        if packed:
-            yield packed
+        return written, ""
 
     def _clean(self) -> None:
-        """Adopts another secret, and deletes old recordings now and then. Raises OSError."""
-        if self._switch.secret != self._secret:
-            self._secret = self._switch.secret
-            self._disguise = Disguise(self._secret)
-            self._files.hide_behind(self._disguise.secret)
+        """Deletes old recordings now and then. Raises OSError."""
         if perf_counter() - self._cleaned_at < CLEAN_S:
             return
         self._cleaned_at = perf_counter()
         self._files.end_old(self.now)
         delete_old(self._path, self._live.settings.record_days, self.now)
 
-    def _lost(self, why: str, lines: Sequence[Record | FleetState]) -> None:
-        requests = sum(isinstance(line, Record) for line in lines)
+    def _lost(self, why: str, lines: Sequence[Line]) -> None:
+        requests = _requests(lines)
         self.unrecorded += requests
         self._metrics.not_recorded.inc(requests)
         self._log(why, error=why)
 
 
+def _requests(lines: Sequence[Line]) -> int:
+    return sum(not isinstance(line, FleetState) for line in lines)
+
+
+def _encode(line: Record | FleetState) -> bytes:
+    return _ENCODER.encode(line) + b"\n"
+
+
 _ENCODER = msgspec.json.Encoder()
 
 
-def _size(line: Record | FleetState) -> int:
-    """In memory, about."""
+def _packed(line: Line, disguise: Disguise) -> bytes:
+    """A line as it is written. Runs in a thread."""
+    if isinstance(line, bytes):
+        return line
     if isinstance(line, Record):
-        return RECORD_BYTES + len(line.keys)
-    return RECORD_BYTES * (1 + sum(len(pool.measured) for pool in line.pools.values()))
+        line.keys = b"".join(_hidden(line.keys, disguise))
+    return _encode(line)
+
+
+def _hidden(keys: bytes, disguise: Disguise) -> Iterator[bytes]:
+    for start in range(0, len(keys), SLICE_BYTES):
+        yield disguise.keys(keys[start : start + SLICE_BYTES])
+        sleep(PAUSE_S)

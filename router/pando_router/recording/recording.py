@@ -42,6 +42,7 @@ class RouterRecording:
 
     async def begin(self) -> None:
         await self.switch.look()
+        self.recorder.adopt_secret()
 
     async def run(self) -> None:
         """Runs until cancelled."""

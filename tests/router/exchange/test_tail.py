@@ -39,6 +39,8 @@ def events(*bodies: dict[str, Any]) -> bytes:
             Usage(17, 5, 16),
         ),
         (events({"usage": USAGE | {"prompt_tokens_details": None}}), Usage(17, 5)),
+        (json.dumps({"meta_info": {"matched": "}{{", **USAGE}}).encode(), Usage(17, 5)),
+        (json.dumps({"usage": {"input_tokens": -1, "output_tokens": "5"}}).encode(), None),
         (json.dumps({"data": [], "usage": {"prompt_tokens": 8}}).encode(), Usage(8, None)),
         (json.dumps({"choices": [{"text": TRICK}]}).encode(), None),
         (json.dumps({"usage": USAGE, "text": TRICK}).encode(), Usage(17, 5)),
