@@ -2,6 +2,7 @@
 
     data_path.py        the data path beside that of peers: CPU, latency, streams
     router_versions.py  the same of several checkouts, in turns
+    recording_cost.py   the same of a router that records
     placement.py        Redis's CPU time and the answer's time of a placement
     adapter_placements.py    the same of requests with LoRA adapters
     tree_memory.py      Redis's memory for each chunk of a tree

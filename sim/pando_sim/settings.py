@@ -12,7 +12,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from pando_fleet.choices import one_of
 from pando_sim.policies import POLICIES
 from pando_sim.scaling import SCALERS
-from pando_sim.spec import FleetSpec, WorkerSpec
+from pando_sim.spec import START_S, FleetSpec, WorkerSpec
 from pando_sim.traces.trace import FORMATS
 
 ALL = "all"
@@ -124,8 +124,13 @@ class ReplaySettings(BaseSettings):
         float, Field(ge=0, description="of reading an adapter from disk into host memory")
     ] = ADAPTERS.read_s
     start_seconds: Annotated[
-        float, Field(ge=0, description="from a replica's creation until it is ready, in seconds")
-    ] = FLEET.worker.start_s
+        float | None,
+        Field(
+            ge=0,
+            description="from a replica's creation until it is ready, in seconds; default: what the"
+            f" cost model says, else {START_S:g}",
+        ),
+    ] = None
     start_spread: Annotated[
         float,
         Field(ge=0, lt=1, description="largest deviation of start times, as a share, either way"),
@@ -244,7 +249,8 @@ class SimSettings(ReplaySettings):
     CSV files. Each combination of policy and scaling is a separate run in its own process.
 
     pando sim compare TRACE runs all policies, Pando's and those of other routers; pando sim
-    calibrate URL measures a worker's cost model. Each has its own --help.
+    calibrate URL measures a worker's cost model; pando sim prove TRACE compares a recording with
+    its replay. Each has its own --help.
     """
 
     model_config = SettingsConfigDict(env_prefix="PANDO_SIM_", extra="forbid", frozen=True)

@@ -17,6 +17,9 @@ ROUTER = RouterSettings.model_construct()
 CONTEXT_LENGTH = 131_072
 """A worker has its model's by default; this is where no cost model says how long that is."""
 
+START_S = 60.0
+"""Of a replica, where no cost model says it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterSpec:
@@ -42,7 +45,7 @@ class WorkerSpec:
     host_tokens: int = 0  # of the host tier; 0: none
     engine: dict[str, object] = field(default_factory=dict)  # other settings of the worker, by name
     served_adapters: AdapterSpec = AdapterSpec()
-    start_s: float = 60.0  # from the decision to its first ready heartbeat
+    start_s: float = START_S  # from the decision to its first ready heartbeat
     start_spread: float = 0.0  # largest deviation of start times, as a share, either way
     beat_s: float = MAX_INTERVAL_S
 

@@ -276,7 +276,9 @@ class RouterClient:
 
 
 @asynccontextmanager
-async def serving(redis_url: str, *, key: str = "", **settings: Any) -> AsyncIterator[RouterClient]:
+async def serving(
+    redis_url: str, *, key: str = "", address: str = "127.0.0.1", **settings: Any
+) -> AsyncIterator[RouterClient]:
     """A router in this event loop, listening on a free port. By default its timeouts are long: on a
     busy machine the event loop may pause for two seconds, and short timeouts of connections to
     Redis and replicas would expire."""
@@ -284,7 +286,7 @@ async def serving(redis_url: str, *, key: str = "", **settings: Any) -> AsyncIte
     router_settings = RouterSettings(redis=redis_url, **patient | settings)
     async with running_router(router_settings, sweep_s=SWEEP_S) as router:
         server = server_of(router, sweep_s=SWEEP_S)
-        port = await server.listen("127.0.0.1", 0)
+        port = await server.listen(address, 0)
         try:
             async with aiohttp.ClientSession(
                 auto_decompress=False, timeout=aiohttp.ClientTimeout(total=PATIENCE_S)

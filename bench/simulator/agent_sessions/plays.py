@@ -80,7 +80,7 @@ def play(cell: Cell, trace: Path) -> Play:
     (task,) = make_plan(settings).tasks
     worker = replace(task.spec.worker, engine=RULES[cell.rule].engine)
     task = replace(task, spec=replace(task.spec, worker=worker))
-    found = asyncio.run(work.run(task)).statistics
+    found = work.digested(task, asyncio.run(work.run(task))).statistics
     sessions, ttft = found.sessions, found.ttft
     assert sessions is not None and ttft is not None and found.hit_rate is not None
     assert sessions.first_ttft is not None and sessions.later_ttft is not None

@@ -29,7 +29,7 @@ def run(cell: Cell, policy: str, share: float, traces: Path | None) -> Play:
     path = file_of(cell, traces)
     settings = _settings(cell, policy, share, path)
     (task,) = make_plan(settings).tasks
-    statistics = asyncio.run(work.run(task)).statistics
+    statistics = work.digested(task, asyncio.run(work.run(task))).statistics
     assert statistics.goodput is not None and statistics.hit_rate is not None
     assert statistics.ttft is not None and statistics.gap is not None
     assert statistics.load_spread is not None

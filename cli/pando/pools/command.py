@@ -5,24 +5,21 @@ import asyncio
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import click
-from kubernetes.aio import config as kube_config
 from rich.console import Console
 from rich.live import Live
 
 from pando.pools.table import pools_view
 from pando.usage import StrictCommand
-from pando_operator.kube.client import Kube, load_configuration
+from pando_operator.kube.client import Kube, load_configuration, own_namespace
 from pando_operator.kube.errors import KubeError, NotFound
 from pando_operator.kube.resources import WORKER_POOLS, Key
 
 EVERY_S = 2.0
 PIPED_WIDTH = 160  # characters per line when the output is not a terminal
 
-_OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _HELP = """Show the WorkerPools of a cluster: replicas, pressure and the last decisions.
 
 With NAME it shows only that pool. The cluster is that of the pod in which this runs, else the one
@@ -94,7 +91,7 @@ async def _show(
 ) -> None:
     kube = Kube(await load_configuration(kubeconfig))
     try:
-        where = "" if all_namespaces else namespace or _namespace(kubeconfig)
+        where = "" if all_namespaces else namespace or own_namespace(kubeconfig)
         pools = await _read(kube, where, name)
         if output == "json":
             click.echo(json.dumps({"items": pools}, indent=2))
@@ -131,11 +128,3 @@ async def _read(kube: Kube, namespace: str, name: str | None) -> list[dict[str, 
     for pool in pools:
         pool["metadata"].pop("managedFields", None)
     return sorted(pools, key=lambda pool: (pool["metadata"]["namespace"], pool["metadata"]["name"]))
-
-
-def _namespace(kubeconfig: str) -> str:
-    """The namespace of this pod, or of the kubeconfig's context."""
-    if not kubeconfig and _OWN_NAMESPACE.is_file():
-        return _OWN_NAMESPACE.read_text().strip()
-    _, active = kube_config.list_kube_config_contexts(kubeconfig or None)
-    return str(active["context"].get("namespace") or "default")

@@ -1,10 +1,11 @@
 """A router's `/recording`: the switch, the list of files, and their contents."""
 
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from ssl import SSLContext
 from types import TracebackType
 from typing import Self
 
@@ -44,15 +45,32 @@ class Fetched:
     path: Path
 
 
-class RouterRecording:
-    """One router, by its URL. Every method raises RouterError."""
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a router is, and what its way demands."""
 
-    def __init__(self, url: str, key: str | None) -> None:
-        self.url = url.rstrip("/")
-        self.name = redact(self.url)
-        headers = {"x-api-key": key} if key else {}
+    name: str
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    ssl: SSLContext | bool = True
+
+    @classmethod
+    def of_url(cls, url: str) -> "Place":
+        return cls(redact(url.rstrip("/")), url.rstrip("/"))
+
+
+class RouterRecording:
+    """One router. Every method raises RouterError."""
+
+    def __init__(self, place: Place, key: str | None) -> None:
+        self.name = place.name
+        self._url = place.url
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=SILENCE_S)
-        self._http = aiohttp.ClientSession(timeout=timeout, headers=headers)
+        self._http = aiohttp.ClientSession(
+            timeout=timeout,
+            headers={**place.headers, **({"x-api-key": key} if key else {})},
+            connector=aiohttp.TCPConnector(ssl=place.ssl),
+        )
 
     async def __aenter__(self) -> Self:
         return self
@@ -96,7 +114,7 @@ class RouterRecording:
         self, method: str, path: str, body: bytes | None = None
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         try:
-            async with self._http.request(method, self.url + path, data=body) as answer:
+            async with self._http.request(method, self._url + path, data=body) as answer:
                 if answer.status >= 400:
                     raise RouterError(_refusal(self.name, answer.status, await answer.read()))
                 yield answer
@@ -111,7 +129,9 @@ def _refusal(name: str, status: int, body: bytes) -> str:
     if status == 401:
         return f"{name} wants the API key of an admin: set OPENAI_API_KEY"
     try:
-        message = str(msgspec.json.decode(body)["error"]["message"])
+        answer = msgspec.json.decode(body)
+        # Of a router, or of an API server that does not pass the request on.
+        message = str(answer["error"]["message"] if "error" in answer else answer["message"])
     except (msgspec.DecodeError, UnicodeError, LookupError, TypeError):
         message = "it is no router of Pando, or of an earlier release" if status == 404 else ""
     return f"{name} answers {status}" + (f": {' '.join(message.split())[:300]}" if message else "")

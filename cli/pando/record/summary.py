@@ -20,7 +20,8 @@ def summary(merged: Merged) -> Iterator[str]:
     if merged.reported_tokens:
         hits = f", {merged.cached_tokens / merged.reported_tokens:.1%} of them cached"
     yield f"tokens: {merged.prompt_tokens:,} of prompts{hits}; {merged.output_tokens:,} of answers"
-    yield f"streams: {merged.streams:,}; sessions: {len(merged.sessions):,}"
+    about = "" if merged.sessions.is_exact else "about "
+    yield f"streams: {merged.streams:,}; sessions: {about}{merged.sessions.count:,}"
     yield f"models: {_named(merged.models)}; pools: {_named(merged.pools)}"
     yield f"routers: {len(merged.routers)}; lines about the fleet: {merged.states:,}"
     yield from _lacks(merged)

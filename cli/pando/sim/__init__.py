@@ -1,7 +1,7 @@
 """`pando sim`: simulates a trace with a pool's manifest; writes a table and files.
 
 Read in this order:
-    command.py    the command, with `compare` and `calibrate`
+    command.py    the command, with `compare`, `calibrate` and `prove`
     manifest.py   reads a WorkerPool for a simulation
     faults.py     parses faults
     plan.py       plans the runs
@@ -12,6 +12,7 @@ Read in this order:
     output.py     the folder of their files
     progress.py   progress bars on standard error
     calibrate.py  measures a running worker
+    prove.py      compares a recording with its replay
 
 Imports the simulator, and the signals of `up`.
 """

@@ -1,4 +1,4 @@
-"""The command `pando sim`, with its subcommands `compare` and `calibrate`."""
+"""The command `pando sim`, with its subcommands `compare`, `calibrate` and `prove`."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -81,7 +81,17 @@ def _calibrate() -> click.Command:
     return command
 
 
-_PARTS: dict[str, Callable[[], click.Command]] = {"compare": _compare, "calibrate": _calibrate}
+def _prove() -> click.Command:
+    from pando.sim.prove import prove_command
+
+    return prove_command()
+
+
+_PARTS: dict[str, Callable[[], click.Command]] = {
+    "compare": _compare,
+    "calibrate": _calibrate,
+    "prove": _prove,
+}
 
 
 def _all_of(settings: SimSettings) -> SimSettings:
@@ -133,10 +143,11 @@ def _simulate(
     from pando.sim.plan import jobs
     from pando.sim.progress import bars
     from pando.sim.runs import run_all
+    from pando.sim.work import digested
 
     tasks = [replace(task, csv=folder if settings.csv else None) for task in plan.tasks]
     with bars([task.name for task in tasks], plan.extent.requests) as shown:
-        return run_all(tasks, jobs(settings), signals, shown, partial(configure, log))
+        return run_all(tasks, jobs(settings), signals, shown, digested, partial(configure, log))
 
 
 def _write(folder: Path, about: "About", digests: "list[Digest]") -> None:

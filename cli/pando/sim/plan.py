@@ -23,6 +23,7 @@ from pando_sim.session import Crowd
 from pando_sim.settings import ALL, NO_SCALING, ReplaySettings, SimSettings
 from pando_sim.spec import (
     CONTEXT_LENGTH,
+    START_S,
     WORKER,
     AdapterSpec,
     FleetSpec,
@@ -297,7 +298,7 @@ def _worker(
             load_s=settings.adapter_load_seconds,
             read_s=settings.adapter_read_seconds,
         ),
-        start_s=settings.start_seconds,
+        start_s=_start_s(settings, cost),
         start_spread=settings.start_spread,
     )
     try:
@@ -306,6 +307,12 @@ def _worker(
         why = "; ".join(detail["msg"].removeprefix("Value error, ") for detail in error.errors())
         raise SimPlanError(f"spec.engine of the manifest: {why}") from None
     return spec
+
+
+def _start_s(settings: SimSettings, cost: CostModel) -> float:
+    if settings.start_seconds is not None:
+        return settings.start_seconds
+    return START_S if cost.file.start_s is None else cost.file.start_s
 
 
 def fleet_of(

@@ -6,9 +6,8 @@ from multiprocessing.connection import wait
 
 from pando.sim.plan import Task
 from pando.sim.processes import Child, end, how_ended, start
-from pando.sim.work import Failed, Message, Progress, work
+from pando.sim.work import Ended, Failed, Progress, R, Summary, work
 from pando.up.signals import EndSignals
-from pando_sim.report import Digest
 
 POLL_S = 0.1  # between two checks for signals
 
@@ -35,29 +34,31 @@ def run_all(
     at_a_time: int,
     signals: EndSignals,
     shown: Shown,
+    summary: Summary[R],
     configure_logs: Callable[[], None],
-) -> list[Digest]:
-    """The results in the order of `tasks`. All processes have ended when it returns or raises.
+) -> list[R]:
+    """The results in the order of `tasks`, as `summary` makes them in the processes, which have
+    ended when it returns or raises.
 
     Raises RunError for the first run that fails, Interrupted after a signal.
     """
     waiting = list(enumerate(tasks))[::-1]
     running: list[_Job] = []
-    results: dict[int, Digest] = {}
+    results: dict[int, R] = {}
     try:
         while waiting or running:
             while waiting and len(running) < at_a_time:
                 number, task = waiting.pop()
-                running.append(_Job(number, start(work, task.name, task, configure_logs)))
+                running.append(_Job(number, start(work, task.name, task, summary, configure_logs)))
             ready = wait([job.child.connection for job in running], timeout=POLL_S)
             if signals.count:
                 raise Interrupted
             for job in [job for job in running if job.child.connection in ready]:
-                message = _receive(job, tasks[job.number])
+                message: Progress | Ended[R] = _receive(job, tasks[job.number])
                 if isinstance(message, Progress):
                     shown(job.number, message)
                 else:
-                    results[job.number] = message
+                    results[job.number] = message.result
                     job.child.process.join()
                     running.remove(job)
     finally:
@@ -65,9 +66,9 @@ def run_all(
     return [results[number] for number in range(len(tasks))]
 
 
-def _receive(job: _Job, task: Task) -> Progress | Digest:
+def _receive(job: _Job, task: Task) -> Progress | Ended[R]:
     try:
-        message: Message = job.child.connection.recv()
+        message: Progress | Ended[R] | Failed = job.child.connection.recv()
     except EOFError:
         job.child.process.join()
         how = how_ended(job.child.process.exitcode)

@@ -4,6 +4,7 @@ Read in this order:
     command.py    the command
     settings.py   its settings
     plan.py       what is searched: the pool, the fields, the parts of the trace
+    proving.py    a recording is compared with its replay first
     course.py     the course of a search, from the first run to the findings
     runs.py       runs that are known already are not made again
     crew.py       processes that keep the trace and make runs

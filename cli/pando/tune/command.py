@@ -36,10 +36,12 @@ def _run(settings: TuneSettings, log: LogSettings, signals: EndSignals) -> int:
     from pando.tune.display import show
     from pando.tune.files import REPORT, write_files
     from pando.tune.plan import TunePlanError, make_tune_plan
+    from pando.tune.proving import prove_first
     from pando.tune.runs import KnownRunsError
 
     try:
         plan = make_tune_plan(settings)
+        prove_first(settings, log, plan, signals)
         settings.output.mkdir(parents=True, exist_ok=True)
         findings = _search(settings, log, plan, signals)
         best = findings.point(findings.recommended)

@@ -77,7 +77,11 @@ class TuneSettings(ReplaySettings):
         Field(description="go on with the search whose runs are in the output folder"),
     ] = False
     anyway: Annotated[
-        bool, Field(description="search also a trace that is too short to say much")
+        bool,
+        Field(
+            description="search also a trace that is too short to say much, or a recording that the"
+            " simulator does not predict"
+        ),
     ] = False
     output: Annotated[Path, Field(description="folder for the report and the files")] = Path(
         "pando-tune"

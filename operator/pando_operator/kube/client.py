@@ -9,10 +9,12 @@ import json
 import os
 import re
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from ssl import SSLContext
+from typing import Any, Literal
 from urllib.parse import urlencode
 
 import aiohttp
@@ -35,6 +37,16 @@ OnCall = Callable[[str, str, str, float], None]
 """Called after each call with: verb, plural of the resource, outcome, seconds."""
 
 
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What other HTTP clients need for the API server, such as one that streams through the proxy
+    of a pod."""
+
+    url: str
+    headers: Mapping[str, str] = field(repr=False)
+    ssl: SSLContext
+
+
 class Kube:
     """A connection pool to one API server; `close` it at the end."""
 
@@ -52,6 +64,11 @@ class Kube:
 
     async def close(self) -> None:
         await self._client.close()
+
+    async def access(self) -> Access:
+        """Raises Unavailable if the credentials cannot be read."""
+        _, url, headers, *_ = await self._serialized("GET", "/", {}, None)
+        return Access(url.rstrip("/"), headers, self._client.rest_client.ssl_context)
 
     async def minor(self) -> int:
         """The minor number of the server's version 1.N; 0 for one that was built without it."""
@@ -228,21 +245,28 @@ class Kube:
         content_type: str,
         limits: aiohttp.ClientTimeout,
     ) -> aiohttp.ClientResponse:
-        """The client adds its credentials; it reads a mounted token again for each call."""
         headers = {"Content-Type": content_type} if content_type else {}
+        where = f"{path}?{urlencode(query)}" if query else path
+        call = await self._serialized(method, where, headers, body)
+        answer = await self._client.call_api(*call, _request_timeout=limits)
+        response: aiohttp.ClientResponse = answer.response
+        return response
+
+    async def _serialized(
+        self, method: str, path: str, headers: Mapping[str, str], body: Object | None
+    ) -> Any:
+        """The arguments of the client's `call_api`. The client adds its credentials; it reads a
+        mounted token again for each call."""
         try:
-            call = await self._client.param_serialize(
+            return await self._client.param_serialize(
                 method,
-                f"{path}?{urlencode(query)}" if query else path,
-                header_params=headers | {"Accept": "application/json"},
+                path,
+                header_params={**headers, "Accept": "application/json"},
                 body=body,
                 auth_settings=["BearerToken"],
             )
         except kube_config.ConfigException as error:
             raise Unavailable(f"the service account's token cannot be read: {error}") from error
-        answer = await self._client.call_api(*call, _request_timeout=limits)
-        response: aiohttp.ClientResponse = answer.response
-        return response
 
 
 def _event(line: bytes, doing: str) -> tuple[str, Object]:
@@ -261,7 +285,8 @@ def _unreachable(doing: str, error: Exception) -> Unavailable:
     return Unavailable(f"{doing}: {type(error).__name__} {error}".rstrip())
 
 
-IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+IN_CLUSTER = _ACCOUNT / "token"
 
 
 def _in_cluster() -> bool:
@@ -306,6 +331,16 @@ async def load_configuration(kubeconfig: str = "") -> Configuration:
             f"no cluster is configured: the kubeconfig file is broken: {what}"
         ) from error
     return configuration
+
+
+def own_namespace(kubeconfig: str = "") -> str:
+    """The namespace of this pod, or of the kubeconfig's context. Call `load_configuration` first,
+    which says what is wrong with a kubeconfig."""
+    file = _ACCOUNT / "namespace"
+    if not kubeconfig and file.is_file():
+        return file.read_text().strip()
+    _, active = kube_config.list_kube_config_contexts(kubeconfig or None)
+    return str(active["context"].get("namespace") or "default")
 
 
 def _missing_files(kubeconfig: str) -> str:

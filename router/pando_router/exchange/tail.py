@@ -8,7 +8,7 @@ import msgspec
 TAIL_BYTES = 4096
 """How many bytes at the end are searched for the usage; what follows it is far shorter."""
 
-_USAGE, _META_INFO = b'"usage"', b'"meta_info"'  # the latter in /generate
+_NAMES = (b'"usage"', b'"meta_info"')  # the latter in /generate, which lacks the former
 
 
 class Usage(msgspec.Struct, frozen=True, gc=False):  # made faster than a frozen data class
@@ -43,18 +43,19 @@ _decode = msgspec.json.Decoder(_Fields).decode
 _scan = json.JSONDecoder().raw_decode
 
 
-def find_usage(tail: bytes) -> Usage | None:
+def find_usage(tail: bytes | bytearray) -> Usage | None:
     """The last usage in `tail`, the end of a JSON answer or of a stream of JSON events.
 
     In generated text the name's quotes are escaped, so it is not mistaken for the answer's own.
     """
-    end = len(tail)
-    while (start := max(tail.rfind(_USAGE, 0, end), tail.rfind(_META_INFO, 0, end))) >= 0:
-        brace = tail.find(b"{", start)
-        follows = brace >= 0 and tail[start:brace].partition(b":")[2].strip() == b""
-        if follows and (usage := _read(tail, brace)):
-            return usage
-        end = start
+    for name in _NAMES:
+        end = len(tail)
+        while (start := tail.rfind(name, 0, end)) >= 0:
+            brace = tail.find(b"{", start)
+            follows = brace >= 0 and tail[start + len(name) : brace].strip() == b":"
+            if follows and (usage := _read(tail, brace)):
+                return usage
+            end = start
     return None
 
 
@@ -77,11 +78,12 @@ class Tail:
 
     def usage(self) -> Usage | None:
         if self._usage is None:
-            self._usage = find_usage(bytes(self._kept[-TAIL_BYTES:]))
+            kept = self._kept
+            self._usage = find_usage(kept if len(kept) <= TAIL_BYTES else kept[-TAIL_BYTES:])
         return self._usage
 
 
-def _read(text: bytes, brace: int) -> Usage | None:
+def _read(text: bytes | bytearray, brace: int) -> Usage | None:
     """The usage whose object begins at `brace`."""
     try:
         found = _fields(text, brace)
@@ -95,7 +97,7 @@ def _read(text: bytes, brace: int) -> Usage | None:
     return Usage(prompt, output, found.cached_tokens if details is None else details.cached_tokens)
 
 
-def _fields(text: bytes, brace: int) -> _Fields:
+def _fields(text: bytes | bytearray, brace: int) -> _Fields:
     """msgspec is ten times as fast as json, but must be told where the object ends. Raises
     ValueError or MsgspecError."""
     end = text.find(b"}", brace) + 1

@@ -182,8 +182,8 @@ class Recorder(Listener):
             self._files.hide_behind(disguise.secret)
             while written < len(lines):
                 some = lines[written : written + AT_ONCE]
-                packed = b"".join([_packed(line, disguise) for line in some])
-                self._files.write(packed, self.now)
+                packed = b"\n".join([_packed(line, disguise) for line in some])
+                self._files.write(packed + b"\n", self.now)
                 written += len(some)
         except OSError as error:
             return written, error.strerror or str(error)
@@ -208,11 +208,7 @@ def _requests(lines: Sequence[Line]) -> int:
     return sum(not isinstance(line, FleetState) for line in lines)
 
 
-def _encode(line: Record | FleetState) -> bytes:
-    return _ENCODER.encode(line) + b"\n"
-
-
-_ENCODER = msgspec.json.Encoder()
+_encode = msgspec.json.Encoder().encode
 
 
 def _packed(line: Line, disguise: Disguise) -> bytes:

@@ -64,6 +64,7 @@ class CostFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     step: StepCost
     request: RequestCost = RequestCost()
     worker: WorkerFacts | None = None
+    start_s: Positive | None = None  # from a replica's creation until it is ready
     # Keys and values of all layers, and the speed of copies between the device's and the host's
     # memory; only a simulated host tier needs them.
     kv_bytes_per_token: Count | None = None

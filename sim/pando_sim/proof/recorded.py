@@ -1,6 +1,8 @@
 """What a recording measured: the routers' own times, and the fleet's size as they saw it."""
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pando_router.recording.form import FleetState, Outcome, Record
@@ -9,11 +11,19 @@ from pando_sim.traces.errors import TraceError
 from pando_sim.traces.recording import entries
 
 
-def recorded(paths: Sequence[Path], model: str | None = None) -> Measures:
-    """The numbers of a recorded period, of one model (or of an adapter) if it is given.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Period:
+    """A recorded period, of the pools that its requests went to."""
 
-    The number of replicas is that of the pools which the requests went to. Raises TraceError if a
-    file cannot be read, is no recording, or has no request.
+    measures: Measures
+    policy: str | None  # the placement policy; the most frequent one. None: it is not recorded
+    replicas: int | None  # at the beginning
+
+
+def recorded(paths: Sequence[Path], model: str | None = None) -> Period:
+    """A recorded period, of one model (or of an adapter) if it is given.
+
+    Raises TraceError if a file cannot be read, is no recording, or has no request.
     """
     records: list[Record] = []
     states: list[FleetState] = []
@@ -26,14 +36,22 @@ def recorded(paths: Sequence[Path], model: str | None = None) -> Measures:
                 records.append(entry)
     if not records:
         raise TraceError(paths[0], None, "has no request" + (f" for {model!r}" if model else ""))
-    return _measures(records, states)
+    pools = {record.pool for record in records if record.pool}
+    states.sort(key=lambda state: state.fleet_at)
+    policies = Counter(
+        state.pools[pool].policy for state in states for pool in pools if pool in state.pools
+    )
+    return Period(
+        measures=_measures(records, states, pools),
+        policy=policies.most_common(1)[0][0] if policies else None,
+        replicas=_replicas(states[0], pools) if states else None,
+    )
 
 
-def _measures(records: Sequence[Record], states: Sequence[FleetState]) -> Measures:
+def _measures(records: Sequence[Record], states: Sequence[FleetState], pools: set[str]) -> Measures:
     begin = min(record.at for record in records)
     end = max(record.at for record in records)
     skip_s = SKIPPED_SHARE * (end - begin)
-    pools = {record.pool for record in records if record.pool}
     compared = [record for record in records if record.at >= begin + skip_s]
     answered = [record for record in compared if record.outcome is Outcome.FINISHED]
     reported = [record for record in answered if record.cached_tokens is not None]
@@ -70,9 +88,9 @@ def _gaps(streamed: Sequence[Record]) -> list[float]:
 def _mean_replicas(
     states: Sequence[FleetState], pools: set[str], begin: float, end: float
 ) -> float | None:
-    counts = [
-        sum(state.pools[pool].replicas for pool in pools if pool in state.pools)
-        for state in states
-        if begin <= state.fleet_at <= end
-    ]
+    counts = [_replicas(state, pools) for state in states if begin <= state.fleet_at <= end]
     return sum(counts) / len(counts) if counts else None
+
+
+def _replicas(state: FleetState, pools: set[str]) -> int:
+    return sum(state.pools[pool].replicas for pool in pools if pool in state.pools)

@@ -14,6 +14,7 @@ Read in this order:
     unplayed.py    counts the lines that cannot be played
     shape.py       changes a trace: speed, repetition, a part of it
     merging.py     recordings of several routers as one file
+    distinct.py    counts their sessions
     lasting.py     the beginnings of prompts that repetitions share
     day.py         stretches a trace over a day, with quiet hours and bursts
     errors.py

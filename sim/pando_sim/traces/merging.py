@@ -10,6 +10,7 @@ from typing import BinaryIO
 import msgspec
 
 from pando_router.recording.form import STATE_S, FleetState, Header, Record
+from pando_sim.traces.distinct import Distinct
 from pando_sim.traces.recording import entries, headers
 
 GAP_S = 3 * STATE_S
@@ -29,7 +30,7 @@ class Merged:
     output_tokens: int = 0
     cached_tokens: int = 0
     reported_tokens: int = 0  # prompt tokens of the requests whose replica reported cached ones
-    sessions: set[str] = field(default_factory=set)
+    sessions: Distinct = field(default_factory=Distinct)
     streams: int = 0
     begin: float | None = None
     end: float | None = None

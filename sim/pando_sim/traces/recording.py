@@ -42,6 +42,7 @@ _header = msgspec.json.Decoder(Header)
 _record = msgspec.json.Decoder(Record)
 _state = msgspec.json.Decoder(FleetState)
 
+_MARKED = 32  # bytes at the beginning of a header, which have the mark
 _STATE_MARK = b'{"fleet_at":'
 
 _Found = tuple[int, Record]  # the line's number
@@ -109,6 +110,18 @@ def entries(
                 unplayed.add(error)
             continue
         yield line.number, entry
+
+
+def fleet_states(path: Path) -> Iterator[FleetState]:
+    """The lines about the fleet. Raises TraceError like `entries`."""
+    for line in lines(path):
+        if MARK in line.text[:_MARKED]:
+            check_header(path, line)
+        elif line.text.startswith(_STATE_MARK):
+            try:
+                yield decode(path, line, _state)
+            except LineError:
+                continue  # cut off, as `entries` explains
 
 
 def headers(path: Path) -> Iterator[Header]:

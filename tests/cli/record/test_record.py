@@ -43,8 +43,7 @@ async def test_routers_that_are_switched_on_give_one_trace(valkey_url: str, tmp_
         code, _, error = await pando(one.url, cwd=tmp_path)
         assert code == 1
         assert error == (
-            f"pando: record: {one.url}: nothing was recorded; switch it on with pando record URL"
-            " --on\n"
+            f"pando: record: {one.url}: nothing was recorded; switch it on with --on\n"
         )
         code, out, _ = await pando(one.url, "--on", cwd=tmp_path)
         assert (code, out) == (
@@ -90,7 +89,8 @@ async def test_what_cannot_be_fetched_is_one_line(valkey_url: str, tmp_path: Pat
     cases = [
         (("localhost:8000",), 2, "URL is 'localhost:8000': it must be a router's"),
         (("http://127.0.0.1:1",), 1, "http://127.0.0.1:1 cannot be reached: "),
-        ((), 2, "missing argument 'URL...'"),
+        (("--kubeconfig", "/dev/null", "http://127.0.0.1:1"), 2, "leave out one of them"),
+        (("--pool", "p", "http://127.0.0.1:1"), 2, "give --cost-model, too"),
     ]
     async with Replica(valkey_url, "r") as replica, serving(valkey_url) as router:
         cases += [

@@ -54,7 +54,7 @@ def as_recording(run: Run, path: Path) -> Path:
 
 
 def proof_of(tmp_path: Path, real: Run, simulated: Run) -> Proof:
-    before = recorded([as_recording(real, tmp_path / "recording.jsonl")])
+    before = recorded([as_recording(real, tmp_path / "recording.jsonl")]).measures
     return prove(before, replayed(simulated, skip_s=before.skip_s))
 
 
@@ -86,7 +86,7 @@ def test_what_was_not_recorded_is_not_taken_for_proven(tmp_path: Path, real: Run
     path = as_recording(real, tmp_path / "recording.jsonl")
     kept = [line for line in path.read_bytes().splitlines(True) if b"fleet_at" not in line]
     path.write_bytes(b"".join(kept).replace(b'"stream":true', b'"stream":false'))
-    before = recorded([path])
+    before = recorded([path]).measures
     failures = prove(before, replayed(real, skip_s=before.skip_s)).failures
     for name in ("replicas", "TTFT, median", "gap, p99"):
         assert f"{name} cannot be proven: the recording does not have it" in failures

@@ -85,7 +85,7 @@ def test_what_is_in_it_is_counted_and_what_is_not(tmp_path: Path) -> None:
     assert merged.pools == {"default": 2}
     assert (merged.prompt_tokens, merged.output_tokens) == (600, 40)
     assert (merged.cached_tokens, merged.reported_tokens) == (50, 200)
-    assert (merged.sessions, merged.streams, merged.unrecorded) == ({"a", "b"}, 1, 3)
+    assert (merged.sessions.count, merged.streams, merged.unrecorded) == (2, 1, 3)
     assert merged.gaps == [(BEGAN + 2, BEGAN + later)]
     assert merged.secrets == {"s", "t"}
 
