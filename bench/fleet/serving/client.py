@@ -1,11 +1,12 @@
 """One streaming request to an OpenAI endpoint, timed, with its outcome in a `Record`.
 
-Times are seconds of `time.perf_counter`. Every kind of failure has a name in `Record.error`; a
+Times are seconds of the client's clock. Every kind of failure has a name in `Record.error`; a
 failed request keeps what was measured before the failure.
 """
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -108,8 +109,14 @@ class Endpoint:
 class Client:
     """Sends requests over kept connections, as many at once as are requested."""
 
-    def __init__(self, endpoint: Endpoint, timeout_s: float) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        timeout_s: float,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self.endpoint = endpoint
+        self.clock = clock
         headers = {"content-type": "application/json"}
         if endpoint.api_key:
             headers["authorization"] = f"Bearer {endpoint.api_key}"
@@ -128,7 +135,7 @@ class Client:
     ) -> Record:
         """Sends now, and reads the answer to its end; `due` is now by default."""
         body = msgspec.json.encode(self.endpoint.body(turns, max_tokens))
-        sent = time.perf_counter()
+        sent = self.clock()
         record = Record(due=sent if due is None else due, sent=sent)
         try:
             await self._stream(body, record)
@@ -142,7 +149,7 @@ class Client:
             record.error, record.error_detail = "broken connection", repr(error)
         except msgspec.DecodeError as error:
             record.error, record.error_detail = "malformed answer", str(error)
-        record.ended = time.perf_counter()
+        record.ended = self.clock()
         return record
 
     async def _stream(self, body: bytes, record: Record) -> None:
@@ -164,7 +171,7 @@ class Client:
                 chunk = _DECODER.decode(data)
                 if chunk.error is not None:
                     raise _RequestError("error in the stream", str(chunk.error)[:500])
-                _take(chunk, record, pieces)
+                _take(chunk, record, pieces, self.clock)
                 usage = chunk.usage or usage
         record.text = "".join(pieces)
         _check(record, usage, done)
@@ -176,13 +183,13 @@ class _RequestError(Exception):
         self.kind, self.detail = kind, detail
 
 
-def _take(chunk: _Chunk, record: Record, pieces: list[str]) -> None:
+def _take(chunk: _Chunk, record: Record, pieces: list[str], clock: Callable[[], float]) -> None:
     for choice in chunk.choices:
         record.finish_reason = choice.finish_reason or record.finish_reason
         delta = choice.delta
         text = choice.text if delta is None else delta.content or delta.reasoning_content
         if text or (delta is not None and delta.tool_calls):
-            record.chunks.append(time.perf_counter())
+            record.chunks.append(clock())
         if text:
             pieces.append(text)
 

@@ -1,7 +1,6 @@
 """Runs sessions against an endpoint: open loop (arrivals decide) or closed (users wait)."""
 
 import asyncio
-import time
 from collections.abc import Iterator
 
 from bench.fleet.serving.client import Client, Record
@@ -12,11 +11,11 @@ async def open_loop(
     client: Client, sessions: Iterator[Session], arrivals: Iterator[float], limit: int
 ) -> list[Record]:
     """Starts a session at each arrival, whether or not earlier ones have ended."""
-    start = time.perf_counter()
+    start = client.clock()
     running: list[asyncio.Task[list[Record]]] = []
     for _, session, arrival in zip(range(limit), sessions, arrivals, strict=False):
         due = start + arrival
-        if (wait := due - time.perf_counter()) > 0:
+        if (wait := due - client.clock()) > 0:
             await asyncio.sleep(wait)
         running.append(asyncio.create_task(run_session(client, session, due)))
     return [record for records in await asyncio.gather(*running) for record in records]
