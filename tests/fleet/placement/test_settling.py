@@ -170,10 +170,9 @@ async def test_the_queue_is_bounded_and_settling_ends_in_time(
         for _ in range(80):
             placer.release(placed)
         assert lost == {"too many writes are waiting": 30}
-        start = time.monotonic()
-        await placer.settle(0.1)
-        assert time.monotonic() - start < 1
-        assert sum(lost.values()) == 80
+        await placer.settle(0.1)  # and not once Redis has been given up
+        assert lost.pop("the time limit of settling is over") == 50
+        assert sum(lost.values()) == 30
         server.thaw()
     await redis.aclose()
 

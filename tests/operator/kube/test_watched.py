@@ -11,7 +11,7 @@ from pando_operator.kube.resources import LEASES, Key, Object
 from pando_operator.kube.watched import Watched
 from tests.operator.api_server import ApiServer
 from tests.operator.front import Fault, Front
-from tests.waiting import until_async
+from tests.waiting import PATIENCE_S, until_async
 
 
 def lease(namespace: str, name: str) -> Object:
@@ -44,7 +44,7 @@ async def watching(kube: Kube, namespace: str) -> AsyncIterator[tuple[Watched, S
         backoff=Backoff(0.01, 0.05),
     )
     task = asyncio.create_task(watched.run())
-    await asyncio.wait_for(watched.synced.wait(), 20)
+    await asyncio.wait_for(watched.synced.wait(), PATIENCE_S)
     try:
         yield watched, seen
     finally:
@@ -183,7 +183,7 @@ async def test_a_server_that_says_nothing_makes_the_cache_old(kube: Kube, namesp
     watched = Watched(kube, LEASES, namespace, on_change=lambda old, new: None, clock=lambda: now)
     task = asyncio.create_task(watched.run())
     try:
-        await asyncio.wait_for(watched.synced.wait(), 20)
+        await asyncio.wait_for(watched.synced.wait(), PATIENCE_S)
         assert watched.silent_s == 0
         now = 120.0
         assert watched.silent_s == 120

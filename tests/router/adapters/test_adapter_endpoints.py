@@ -11,6 +11,7 @@ from aiohttp import web
 from pando_fleet.registry.replica import ReplicaState
 from tests.router.tenants.tenants_world import ADMIN, bearer, guarded, key_file
 from tests.router.world import Replica, fleet, never, reset, serving, status
+from tests.waiting import PATIENCE_S
 
 LOAD = {"lora_name": "pirate", "lora_path": "/adapters/pirate"}
 
@@ -27,7 +28,7 @@ async def test_a_change_reaches_all_replicas_of_the_pool_at_once_and_no_other(
     barrier = asyncio.Barrier(2)
 
     async def together(request: web.Request) -> web.StreamResponse:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             await barrier.wait()  # each waits for the other, so they run at the same time
         return await success(request)
 

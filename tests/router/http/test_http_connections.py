@@ -11,6 +11,7 @@ import pytest
 from pando_fleet.http.server.incoming import Incoming
 from tests.router.http.http_world import Raw, echo, serving_http
 from tests.router.world import Stream, completion, fleet, until
+from tests.waiting import PATIENCE_S
 
 ASK = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 
@@ -104,7 +105,7 @@ async def test_the_bound_is_a_setting_and_clients_libraries_understand_the_answe
                 b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 27\r\n\r\n"
                 b'{"model":"m","prompt":"hi"}'
             )
-            await asyncio.wait_for(stream.started.wait(), 20)
+            await asyncio.wait_for(stream.started.wait(), PATIENCE_S)
             async with (
                 aiohttp.ClientSession() as client,
                 client.get(router.url + "/v1/models") as answer,

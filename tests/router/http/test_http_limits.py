@@ -11,6 +11,7 @@ from pando_router.errors import ClientDisconnectedError
 from tests.router.http.http_requests import CHUNKED, GET, post
 from tests.router.http.http_world import BODIES, MAX_BODY_BYTES, Raw, echo, listening, serving_http
 from tests.router.world import until
+from tests.waiting import PATIENCE_S
 
 
 async def test_headers_above_the_bound_get_431() -> None:
@@ -112,7 +113,7 @@ async def test_client_that_does_not_read_stops_the_handler_and_is_cut() -> None:
         client.stop_reading()
         client.send(GET % b"/")
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             await ended.wait()
         assert written < 32 * 1024 * 1024  # as much as the kernel buffers
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 32 * 1024
@@ -216,7 +217,7 @@ async def test_half_closed_client_that_leaves_is_noticed() -> None:
             client.writer.write_eof()
             await client.head()
             assert not left.is_set()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             await left.wait()
 
 
@@ -244,7 +245,7 @@ async def test_client_that_leaves_within_its_body_is_noticed() -> None:
         async with Raw(port) as client:
             client.send(post(b"content-length: 10", body=b"abc"))
             await asyncio.sleep(0.02)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             await left.wait()
 
 

@@ -24,6 +24,7 @@ from tests.router.world import (
     status,
     until,
 )
+from tests.waiting import PATIENCE_S
 
 GREEDY: Event = {"temperature": 0, "stream": True, "stream_options": {"include_usage": True}}
 CHAT = "/v1/chat/completions"
@@ -265,7 +266,7 @@ async def test_the_head_of_an_answer_does_not_wait_for_its_first_event(valkey_ur
         asked = asyncio.create_task(r.session.post(r.url + CHAT, json=chat("P", **GREEDY)))
         await stream.started.wait()
         stream.put(b"data: {")
-        async with asyncio.timeout(10), await asked as answer:  # it has only half an event
+        async with asyncio.timeout(PATIENCE_S), await asked as answer:  # it has only half an event
             assert answer.status == 200
             stream.put(b'"choices": []}\n\n')
             assert await answer.content.readany() == b'data: {"choices": []}\n\n'

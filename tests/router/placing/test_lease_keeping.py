@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -24,8 +23,8 @@ from tests.router.world import Replica, RouterClient, completion, serving, until
 KEYS = PoolKeys("default")
 LEASES, PARTS, LOADS = KEYS.leases
 STREAMS = 12
-SOON_S = 5.0
-"""A lease lasts 30 seconds without its router."""
+LONG: dict[str, Any] = {"lease_seconds": 3600.0}
+"""So a lease that is gone has not expired."""
 Start = Callable[..., RedisServer]
 
 
@@ -72,10 +71,7 @@ def waiting(admin: Redis) -> int:
 
 
 async def becomes(admin: Redis, count: int) -> None:
-    """Soon, and not only when the leases expire."""
-    begun = time.monotonic()
     await until(lambda: loads(admin) == (count,) * 3, f"{count} leases")
-    assert time.monotonic() - begun < SOON_S
 
 
 async def gave_up(router: RouterClient) -> bool:
@@ -89,7 +85,7 @@ async def gave_up(router: RouterClient) -> bool:
 async def test_streams_that_go_on_are_leased_again_a_moment_after_redis_lost_keys(
     valkey_server: RedisServer, valkey_url: str, lost: str
 ) -> None:
-    async with Replica(valkey_url, "a") as a, serving(valkey_url) as router:
+    async with Replica(valkey_url, "a") as a, serving(valkey_url, **LONG) as router:
         a.answer = endless
         await router.ready("a")
         with valkey_server.admin() as admin:
@@ -115,7 +111,7 @@ async def test_answers_of_placements_that_a_frozen_redis_kept_leave_no_lease(
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(Replica(server.url, "a"))
         routers = [
-            await stack.enter_async_context(serving(server.url, placement_timeout=0.25))
+            await stack.enter_async_context(serving(server.url, placement_timeout=0.25, **LONG))
             for _ in range(3)
         ]
         for router in routers:
@@ -136,13 +132,13 @@ async def test_answers_of_placements_that_a_frozen_redis_kept_leave_no_lease(
 
 
 @pytest.mark.e2e
-async def test_places_of_a_killed_router_are_free_within_five_seconds(
+async def test_places_of_a_killed_router_are_free_before_its_leases_expire(
     valkey_server: RedisServer, valkey_url: str
 ) -> None:
     async with (
         Replica(valkey_url, "a") as a,
-        serving(valkey_url, max_replica_requests=30) as other,
-        router_process(valkey_url, max_replica_requests=30) as (process, dying),
+        serving(valkey_url, max_replica_requests=30, **LONG) as other,
+        router_process(valkey_url, max_replica_requests=30, **LONG) as (process, dying),
     ):
         a.answer = endless
         await other.ready("a")
@@ -153,9 +149,7 @@ async def test_places_of_a_killed_router_are_free_within_five_seconds(
                 await until(lambda: admin.zcard(KEYS.routers) == 2, "both routers' heartbeats")
                 await until(lambda: loads(admin) == (30,) * 3, "every place being taken")
                 process.kill()
-                killed = time.monotonic()
                 (await waits).close()
-                assert time.monotonic() - killed < SOON_S
                 await becomes(admin, 1)
 
 
@@ -165,8 +159,8 @@ async def test_a_router_that_stood_still_has_its_leases_again(
 ) -> None:
     async with (
         Replica(valkey_url, "a") as a,
-        serving(valkey_url) as other,
-        router_process(valkey_url) as (process, stopped),
+        serving(valkey_url, **LONG) as other,
+        router_process(valkey_url, **LONG) as (process, stopped),
     ):
         a.answer = endless
         await other.ready("a")

@@ -9,7 +9,7 @@ import pytest
 
 from tests.router.process.router_process import is_ready, router_process
 from tests.router.world import Replica, RouterClient, completion, never, streaming, until
-from tests.waiting import command_of, read_each
+from tests.waiting import PATIENCE_S, command_of, read_each
 
 pytestmark = pytest.mark.e2e
 
@@ -113,7 +113,7 @@ async def test_all_processes_drain_and_a_second_signal_ends_them_at_once(valkey_
         parent.send_signal(signal.SIGINT)
         await until(lambda: len(siblings(parent.pid)) == 1, "the idle process ending")
         parent.send_signal(signal.SIGINT)
-        assert await asyncio.wait_for(parent.wait(), 5.0) == 1
+        assert await asyncio.wait_for(parent.wait(), PATIENCE_S) == 1
 
 
 async def test_processes_end_with_a_parent_that_is_killed(valkey_url: str) -> None:

@@ -15,6 +15,7 @@ from pando_router.configuration.settings import RouterSettings
 from tests.router.http.http_world import Raw
 from tests.router.process.router_process import ENVIRONMENT, router_process
 from tests.router.world import Replica, RouterClient, completion, streaming, until
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.e2e
 
@@ -90,7 +91,7 @@ async def test_second_signal_ends_at_once(valkey_url: str) -> None:
         child.send_signal(signal.SIGINT)
         await until(lambda: is_unready(router), "the router being unready")
         child.send_signal(signal.SIGINT)
-        assert await asyncio.wait_for(child.wait(), 3.0) == 1
+        assert await asyncio.wait_for(child.wait(), PATIENCE_S) == 1
 
 
 async def test_router_without_replicas_is_ready_itself_but_its_fleet_is_not(
@@ -141,4 +142,4 @@ async def test_ctrl_c_waits_for_no_load_balancer(valkey_url: str) -> None:
         router_process(valkey_url, leave_seconds=600) as (child, _),
     ):
         child.send_signal(signal.SIGINT)
-        assert await asyncio.wait_for(child.wait(), 30.0) == 0
+        assert await asyncio.wait_for(child.wait(), PATIENCE_S) == 0

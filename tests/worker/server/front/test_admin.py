@@ -10,6 +10,7 @@ from pydantic import SecretStr
 
 from pando_worker.server.front.admin import PATHS, Admin
 from pando_worker.settings import WorkerSettings
+from tests.waiting import PATIENCE_S
 from tests.worker.server.process.worker_process import WorkerProcess
 from tests.worker.server.stand_in import Trick
 
@@ -58,7 +59,7 @@ async def test_the_refusal_does_not_wait_for_the_body(guarded: WorkerProcess) ->
     where = urlsplit(guarded.url)
     reader, writer = await asyncio.open_connection(where.hostname, where.port)
     writer.write(b"POST /flush_cache HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         assert (await reader.readline()).split()[1] == b"401"
     writer.close()
 

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from pando_fleet.http.open_files import allow_open_files
+from tests.waiting import PATIENCE_S
 from tests.worker.server.process.worker_process import MODEL_NAME, WorkerProcess, metric, until
 from tests.worker.server.stand_in import Trick
 
@@ -154,7 +155,7 @@ async def test_what_a_client_that_reads_nothing_keeps_waiting_is_bounded() -> No
     ):
         post(behind, stream(Trick.SLOW))
         await asyncio.to_thread(worker.logged, "whose client is behind by more than max_unread")
-        behind.settimeout(30)
+        behind.settimeout(PATIENCE_S)
         got = b""
         while b"client_too_slow" not in got:
             got += behind.recv(65536)

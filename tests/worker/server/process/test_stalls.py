@@ -158,7 +158,7 @@ async def test_an_engine_that_goes_on_talking_is_not_stuck() -> None:
         engine.events_heard += 1
         await asyncio.wait([watching], timeout=0.01)
     assert not watching.done()
-    await asyncio.wait_for(watching, 5)
+    await asyncio.wait_for(watching, PATIENCE_S)
 
 
 async def test_a_silent_engine_that_computes_has_ten_times_as_long() -> None:
@@ -169,7 +169,7 @@ async def test_a_silent_engine_that_computes_has_ten_times_as_long() -> None:
         spent_s += 0.01
         return spent_s
 
-    silent_s = await asyncio.wait_for(watch(Engine(), 0.25, computed_s), 10)
+    silent_s = await asyncio.wait_for(watch(Engine(), 0.25, computed_s), PATIENCE_S)
     assert silent_s == pytest.approx(2.5, rel=0.01)
 
 
@@ -177,13 +177,13 @@ def test_the_cpu_time_of_a_process_is_known() -> None:
     before_s = cpu_s(os.getpid())
     while cpu_s(os.getpid()) - before_s < 0.1:
         pass
-    assert cpu_s(os.getpid()) == pytest.approx(time.process_time(), abs=0.05)
+    assert time.process_time() <= cpu_s(os.getpid()) <= time.process_time()
     assert cpu_s(2**22 - 1) == 0.0
 
 
 async def test_a_silence_that_was_announced_is_none() -> None:
     engine = Engine(announced_s=0.5)
-    silent_s = await asyncio.wait_for(watch(engine, 0.25), 5)
+    silent_s = await asyncio.wait_for(watch(engine, 0.25), PATIENCE_S)
     assert 0.75 <= silent_s < 0.8
     assert STALL_S > 0.25
     assert engine.verdicts == [False]
