@@ -208,29 +208,35 @@ async def test_without_redis_tenants_are_served_and_counted(
 async def test_a_slow_redis_costs_a_limited_request_one_limit_of_time(
     start_valkey: Any, tmp_path: Path
 ) -> None:
-    limit_s = 1.0
     server: RedisServer = start_valkey(port=free_port())
     file = key_file(tmp_path, a={"requests_per_minute": 1000})
-    loop = asyncio.get_running_loop()
+    placed = 'pando_router_placements_total{outcome="%s",policy="cache_aware"}'
 
-    async def seconds(router: RouterClient) -> float:
-        asked_at = loop.time()
+    async def counts(router: RouterClient) -> list[float]:
+        """Of placements by Redis, of those by the router alone, and of limits that nobody checked,
+        after another request."""
         answer = await router.post("/v1/completions", completion(), **bearer("a"))
         assert answer.status == 200
-        return loop.time() - asked_at
+        names = (placed % "shared", placed % "fallback", "pando_router_rate_limits_unchecked_total")
+        return [await router.metric(name) for name in names]
 
     async with (
         Replica(server.url, "r") as replica,
         Front(server.port) as front,
-        guarded(front.url, file, replica, placement_timeout=limit_s) as router,
+        guarded(front.url, file, replica, placement_timeout=1.0) as router,
     ):
-        assert await seconds(router) < limit_s
-        front.delay_s = 0.9 * limit_s  # each call alone is answered in time
-        assert limit_s < await seconds(router) < 1.6 * limit_s
+        assert await counts(router) == [1, 0, 0]
+        front.delay_s = 0.6  # each of the two calls is answered in time, both together are not
+        assert await counts(router) == [1, 1, 0]
         assert (await router.get("/healthz")).json["redis"] == "up"
-        front.delay_s = 1.2 * limit_s
-        assert limit_s < await seconds(router) < 1.6 * limit_s
-        assert await seconds(router) < limit_s / 2, "nobody else waits for it"
+        front.delay_s = 1.2
+        assert await counts(router) == [1, 2, 1]
+
+        async def away() -> bool:
+            return bool((await router.get("/healthz")).json["redis"] == "away")
+
+        await until(away, "nobody else waiting for it")
+        assert await counts(router) == [1, 3, 2]
 
 
 async def test_an_open_router_asks_redis_for_no_limits_and_counts_no_tenants(
