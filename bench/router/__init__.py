@@ -5,6 +5,7 @@
     recording_cost.py   the same of a router that records
     placement.py        Redis's CPU time and the answer's time of a placement
     adapter_placements.py    the same of requests with LoRA adapters
+    session_placements.py    the same with the bound on sessions
     tree_memory.py      Redis's memory for each chunk of a tree
     observability.py    CPU time of logs, traces and metrics
     routing/            routers, replicas and loads of the first two

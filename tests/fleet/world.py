@@ -6,14 +6,18 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from pando_fleet.placement.placer import Ask, Placement, Placer
 from pando_fleet.placement.prefix import chunk_keys
 from pando_fleet.placement.tree import PrefixTree
+from pando_fleet.redis import client
 from pando_fleet.redis.client import RedisClient, connect
 from pando_fleet.redis.layout.rows import Candidate
-from pando_fleet.redis.wire import Wire
+from pando_fleet.redis.wire import Wire, connection
 from pando_fleet.registry.registry import Registry
 from pando_fleet.registry.replica import Heartbeat, ReplicaState
+from tests.waiting import PATIENCE_S
 
 POOL = "llama"
 BEAT = Heartbeat(
@@ -52,14 +56,17 @@ class World:
     @asynccontextmanager
     async def open(cls, url: str) -> "AsyncIterator[World]":
         """A world on an emptied server."""
-        redis = connect(url)
-        await redis.flushall()
-        world = cls(redis)
-        try:
-            yield world
-        finally:
-            await world.wire.aclose()
-            await redis.aclose()
+        with pytest.MonkeyPatch.context() as patch:
+            for module in (client, connection):  # on a busy machine a server may be late
+                patch.setattr(module, "TIMEOUT_S", PATIENCE_S)
+            redis = connect(url)
+            await redis.flushall()
+            world = cls(redis)
+            try:
+                yield world
+            finally:
+                await world.wire.aclose()
+                await redis.aclose()
 
     def _write_failed(self, reason: str, count: int) -> None:
         raise AssertionError(f"{count} writes were lost: {reason}")
