@@ -2,6 +2,7 @@
 
 Read in this order:
     batching.py      builds the `ForwardBatch`
+    sampling.py      how its rows sample
     decodes.py       the running requests as arrays, kept from step to step
     page_table.py    the page table, kept likewise
     changed_pages.py  what page tables on a GPU and in other ranks lack
