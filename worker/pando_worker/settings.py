@@ -166,9 +166,9 @@ class WorkerSettings(BaseSettings):
         Literal["auto", "none", "int8", "int4"],
         Field(
             description="weights on CPU as integers, which the C++ kernels multiply with: auto"
-            " keeps a GGUF file's blocks and leaves other checkpoints as they are; none: numbers of"
-            " dtype; int8, int4: any checkpoint, in groups of 32. On CUDA auto keeps fp8 where"
-            " there are products for it"
+            " keeps a GGUF file's blocks and the 16 bits of decoders that attend to an encoder, and"
+            " leaves other checkpoints as they are; none: numbers of dtype; int8, int4: any"
+            " checkpoint, in groups of 32. On CUDA auto keeps fp8 where there are products for it"
         ),
     ] = "auto"
     kv_cache_dtype: Annotated[

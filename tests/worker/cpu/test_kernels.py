@@ -43,6 +43,44 @@ def test_linear_equals_torch(ops: CpuOps, rows: int, shape: tuple[int, int]) -> 
         )
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shape", [(1, 1), (13, 5), (97, 2049), (512, 256)])
+def test_weights_of_16_bits_give_to_the_last_bit_what_float32_gives(
+    ops: CpuOps, dtype: torch.dtype, shape: tuple[int, int]
+) -> None:
+    width, inner = shape
+    weight, bias = torch.randn(width, inner).to(dtype), torch.randn(width)
+    for rows in (1, 2, 8, 33):
+        x = torch.randn(rows, inner)
+        assert torch.equal(ops.product(x, weight, bias), ops.product(x, weight.float(), bias))
+        torch.testing.assert_close(
+            ops.linear(x, weight, bias), PLAIN.linear(x, weight.float(), bias), atol=2e-4, rtol=1e-5
+        )
+
+
+def test_weights_of_16_bits_run_in_the_kernel_whatever_a_race_says(kernels: Kernels) -> None:
+    raced = CpuOps(kernels, threads=1, linear_rows={(96, 64): 1}, narrow_rows=4)
+    x, weight = torch.randn(5, 64), torch.randn(96, 64).half()
+    assert torch.equal(raced.linear(x[:4], weight), raced.product(x[:4], weight))
+    assert torch.equal(raced.linear(x, weight), PLAIN.linear(x, weight))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_every_number_of_16_bits_is_widened_to_itself(ops: CpuOps, dtype: torch.dtype) -> None:
+    bits = torch.arange(2**16, dtype=torch.int32).to(torch.int16).view(dtype)
+    rows = ops.embedding(torch.arange(256), bits.view(256, 256))
+    assert torch.equal(rows.nan_to_num(1.5), bits.float().view(256, 256).nan_to_num(1.5))
+    finite = bits[bits.isfinite()]
+    products = ops.product(torch.ones(3, 1), finite[:, None])
+    assert torch.equal(products, finite.float().expand(3, -1))
+
+
+def test_a_widened_product_is_the_same_in_parts(ops: CpuOps) -> None:
+    x, weight, bias = torch.randn(70, 1024), torch.randn(2500, 1024).half(), torch.randn(2500)
+    expected = PLAIN.linear(x, weight.float(), bias)
+    torch.testing.assert_close(PLAIN.linear(x, weight, bias), expected, atol=2e-4, rtol=1e-5)
+
+
 def test_a_rows_result_does_not_depend_on_the_rows_beside_it(ops: CpuOps) -> None:
     """To the last bit, so a request's tokens do not depend on its batch."""
     x, weight = torch.randn(40, 300), torch.randn(130, 300)

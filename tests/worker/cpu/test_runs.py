@@ -24,7 +24,7 @@ class Chain:
         x = self.input
         for product, normed, weight in zip(self._products, self.normed, self._weights, strict=True):
             addresses = (weight.data_ptr(), None, product.data_ptr())
-            kernels.linear(x.data_ptr(), WIDTH, *addresses, ROWS, WIDTH, WIDTH, 1)
+            kernels.linear(x.data_ptr(), WIDTH, *addresses, ROWS, WIDTH, WIDTH, 0, 1)
             kernels.rms_norm(
                 *(product.data_ptr(), WIDTH, self._ones.data_ptr(), 0.0, normed.data_ptr()),
                 *(ROWS, WIDTH, 1e-6),

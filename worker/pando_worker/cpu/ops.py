@@ -15,16 +15,18 @@ from pando_worker.models.mixture import FusedExperts
 from pando_worker.models.ops import Angles, TorchOps
 
 SILU, GELU = 0, 1  # as in kernels.cpp
+NUMBERS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}  # as there, of weights
 
 
 class CpuOps:
-    """`Ops` for float32 on the CPU.
+    """`Ops` for float32 on the CPU. Weights may be float32, bfloat16 or float16.
 
     Args:
         linear_rows: for each shape of a weight, the most rows for which a linear layer runs in the
             kernel. Above it torch is faster: with the many rows of a prompt, packing the weights,
             which the kernel does not do, pays off.
         other_rows: the same for all other shapes
+        narrow_rows: the same for weights of 16 bits, which torch has to widen for each product
     """
 
     fused_experts: FusedExperts | None = None
@@ -35,16 +37,20 @@ class CpuOps:
         threads: int,
         linear_rows: Mapping[tuple[int, ...], int],
         other_rows: int = 0,
+        narrow_rows: int = 0,
     ) -> None:
         self._linear_rows, self._other_rows = linear_rows, other_rows
+        self._narrow_rows = narrow_rows
         self._threads = threads
         self._plain = TorchOps()
         self._kernels = kernels
         self._sites: dict[LoraSite, NDArray[np.int64]] = {}
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        by_torch = len(x) > self._linear_rows.get(weight.shape, self._other_rows)
-        if by_torch or x.dim() != 2 or not x.is_contiguous():
+        most = self._linear_rows.get(weight.shape, self._other_rows)
+        if weight.dtype != torch.float32:
+            most = self._narrow_rows
+        if len(x) > most or x.dim() != 2 or not x.is_contiguous():
             return self._plain.linear(x, weight, bias)
         return self.product(x, weight, bias)
 
@@ -61,6 +67,7 @@ class CpuOps:
             rows,
             width,
             inner,
+            NUMBERS[weight.dtype],
             self._threads,
         )
         return out
@@ -207,7 +214,8 @@ class CpuOps:
     def embedding(self, ids: Tensor, weight: Tensor) -> Tensor:
         tokens, (rows, width) = len(ids), weight.shape
         out = torch.empty(tokens, width)
-        self._kernels.embed(ids.data_ptr(), weight.data_ptr(), out.data_ptr(), tokens, rows, width)
+        table, numbers = weight.data_ptr(), NUMBERS[weight.dtype]
+        self._kernels.embed(ids.data_ptr(), table, out.data_ptr(), tokens, rows, width, numbers)
         return out
 
     def grouped_embedding(self, ids: Tensor, weight: Groups) -> Tensor:

@@ -10,6 +10,8 @@ from pando_worker.models.grouped import Groups
 from pando_worker.models.lora.linear import LoraSite, LoraTokens, add_lora
 from pando_worker.models.mixture import FusedExperts
 
+_WIDENED = 2**20  # numbers of a weight that are widened at a time
+
 Angles = tuple[Tensor, Tensor]
 """The rotary angles of a step's tokens, in the form of the `Ops` that made them."""
 
@@ -23,7 +25,7 @@ class Ops(Protocol):
         ...
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """[..., in] to [..., out] by weight [out, in] and bias [out]."""
+        """[..., in] to [..., out] by weight [out, in], of x's dtype or narrower, and bias [out]."""
         ...
 
     def grouped_linear(self, x: Tensor, weight: Groups, bias: Tensor | None = None) -> Tensor:
@@ -134,12 +136,26 @@ def cos_sin(positions: Tensor, frequencies: Tensor, scale: float) -> tuple[Tenso
     return turns.cos() * scale, turns.sin() * scale
 
 
+def _widening_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Widens a part of the weight at a time, which caches hold until it is multiplied."""
+    size = max(1, _WIDENED // weight.shape[1])
+    if len(weight) <= size:
+        return functional.linear(x, weight.to(x.dtype), bias)
+    out = x.new_empty(*x.shape[:-1], len(weight))
+    for start in range(0, len(weight), size):
+        part = slice(start, start + size)
+        out[..., part] = functional.linear(x, weight[part].to(x.dtype))
+    return out if bias is None else out.add_(bias)
+
+
 class TorchOps:
     """Torch's operators, for every device and dtype."""
 
     fused_experts: FusedExperts | None = None
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        if weight.dtype != x.dtype:
+            return _widening_linear(x, weight, bias)
         return functional.linear(x, weight, bias)
 
     def grouped_linear(self, x: Tensor, weight: Groups, bias: Tensor | None = None) -> Tensor:

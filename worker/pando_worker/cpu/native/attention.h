@@ -198,21 +198,32 @@ void weigh_in_place(const InPlace<Number>& block, const float* weights, float* o
     for (int c = 0; c < WIDTH; ++c) store(out + at + c * VL, acc[c]);
 }
 
+// Scores of one query and a block's keys, of DIM dimensions; any number if 0. A number that the compiler
+// knows lets it keep the query in registers.
+template <int DIM, class Number>
+void score_in_place(const Attend& a, const Pair& pair, const InPlace<Number>& block, float* scores) {
+    const long dim = DIM ? DIM : a.dim;
+    for (long t = 0; t < block.count; t += 4) {
+        const Number* const* keys = block.keys + t;
+        Vec acc[4] = {};
+        for (long d = 0; d < dim; d += VL) {
+            Vec q = load(pair.q + d);
+            for (int i = 0; i < 4; ++i) acc[i] = multiply_add(q, load_wide(keys[i] + d), acc[i]);
+        }
+        sum4(acc[0], acc[1], acc[2], acc[3], scores + t);
+    }
+    for (long t = 0; t < block.count; t += VL) store(scores + t, load(scores + t) * a.scale);
+}
+
 // Attention of one query to a block, whose dimensions fill vectors. Packing keys costs more than it saves
 // where each head has one query.
 template <class Number>
 void attend_in_place(const Attend& a, Pair& pair, const InPlace<Number>& block) {
     float scores[KEY_BLOCK];
-    for (long t = 0; t < block.count; t += 4) {
-        const Number* const* keys = block.keys + t;
-        Vec acc[4] = {};
-        for (long d = 0; d < a.dim; d += VL) {
-            Vec q = load(pair.q + d);
-            for (int i = 0; i < 4; ++i) acc[i] = multiply_add(q, load_wide(keys[i] + d), acc[i]);
-        }
-        sum4(acc[0], acc[1], acc[2], acc[3], scores + t);
-        for (int i = 0; i < 4; ++i) scores[t + i] *= a.scale;
-    }
+    auto score = a.dim == 64    ? score_in_place<64, Number>
+                 : a.dim == 128 ? score_in_place<128, Number>
+                                : score_in_place<0, Number>;
+    score(a, pair, block, scores);
     soften(a, pair, block.begin, block.count, scores);
     long at = 0;
     for (; at + 8 * VL <= a.v_dim; at += 8 * VL) weigh_in_place<Number, 8>(block, scores, pair.out, at);

@@ -9,12 +9,16 @@
 
 #include "attention.h"
 #include "grouped.h"
+#include "half.h"
 #include "linear.h"
 #include "lora.h"
 #include "team.h"
 #include "vectors.h"
 
 namespace {
+
+// What weights consist of, as in ops.py.
+enum Numbers { FLOATS, BFLOATS, HALVES };
 
 // Both activations are x * sigmoid(something): silu (0), and gelu's tanh form (1).
 template <class X>
@@ -80,6 +84,20 @@ void gate_row(const float* gate, const float* up, float* out, Range columns, int
     }
 }
 
+// The arguments of pando_linear.
+template <class Number>
+void linear(const float* x, long x_stride, const void* w, const float* bias, float* y, long m, long n, long k,
+            int threads) {
+    Linear<Number> a{x, static_cast<const Number*>(w), bias, y, m, n, k, x_stride};
+    auto cost = [=] { return double(m) * n * k; };
+    run(threads, cost, [=](Team team) { linear_columns(a, team.share(n, 8)); });
+}
+
+template <class Number>
+void embed_row(const void* table, long id, float* out, long width) {
+    widen(static_cast<const Number*>(table) + id * width, out, width);
+}
+
 // The largest of n values and its first index; NaN if any value is NaN.
 void best_of(const float* x, long n, float* best, int64_t* where) {
     Vec most = broadcast(-INFINITY);
@@ -121,12 +139,12 @@ void pando_record(Tape* tape) { recording = tape; }
 // Repeats the calls on the tape.
 void pando_play(Tape* tape, int threads) { play(*tape, threads); }
 
-// y [m, n] = x [m, k] . w [n, k]^T + bias [n]; rows of x are x_stride floats apart; bias may be null.
-void pando_linear(const float* x, long x_stride, const float* w, const float* bias, float* y, long m,
-                  long n, long k, int threads) {
-    Linear a{x, w, bias, y, m, n, k, x_stride};
-    auto cost = [=] { return double(m) * n * k; };
-    run(threads, cost, [=](Team team) { linear_columns(a, team.share(n, 8)); });
+// y [m, n] = x [m, k] . w [n, k]^T + bias [n]; rows of x are x_stride floats apart; bias may be null. The
+// weights are Numbers.
+void pando_linear(const float* x, long x_stride, const void* w, const float* bias, float* y, long m, long n,
+                  long k, int numbers, int threads) {
+    auto of = numbers == FLOATS ? linear<float> : numbers == BFLOATS ? linear<Bfloat> : linear<Half>;
+    of(x, x_stride, w, bias, y, m, n, k, threads);
 }
 
 // h [tokens of the step, sections, most rank] = scale * x . A^T of the step's adapters, see lora.h. The
@@ -260,14 +278,15 @@ void pando_gated(const float* gate_up, float* out, long m, long n, int act, int 
     });
 }
 
-// Rows `ids` of a table [rows, width]; NaN for an id outside the table.
-void pando_embed(const int64_t* ids, const float* table, float* out, long tokens, long rows,
-                 long width) {
+// Rows `ids` of a table [rows, width] of Numbers; NaN for an id outside the table.
+void pando_embed(const int64_t* ids, const void* table, float* out, long tokens, long rows, long width,
+                 int numbers) {
+    auto row = numbers == FLOATS ? embed_row<float> : numbers == BFLOATS ? embed_row<Bfloat> : embed_row<Half>;
     run(1, [] { return 0.0; }, [=](Team team) {
         Range mine = team.share(tokens, 1);
         for (long t = mine.begin; t < mine.end; ++t)
             if (0 <= ids[t] && ids[t] < rows)
-                std::memcpy(out + t * width, table + ids[t] * width, width * sizeof(float));
+                row(table, ids[t], out + t * width, width);
             else
                 std::fill_n(out + t * width, width, NAN);
     });

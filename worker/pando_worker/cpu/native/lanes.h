@@ -9,8 +9,9 @@
 #include <immintrin.h>
 #endif
 
+#include "half.h"
+
 constexpr int LANES = 16;
-typedef uint16_t Half;  // the bits of a float16
 
 #if defined(__AVX512VNNI__) && defined(__AVX512F__) && defined(__AVX512BW__)
 
@@ -95,21 +96,6 @@ template <class Each>
 inline Floats floats(Each each) {
     Floats out;
     for (int i = 0; i < LANES; ++i) out.v[i] = each(i);
-    return out;
-}
-inline float widened(Half h) {
-    uint32_t sign = uint32_t(h & 0x8000) << 16, rest = h & 0x7fff, bits;
-    if (rest >= 0x7c00)
-        bits = 0x7f800000 | (rest & 0x3ff) << 13;  // infinity or NaN
-    else if (rest >= 0x400)
-        bits = (rest << 13) + (112u << 23);
-    else {
-        float small = rest * 0x1p-24f;
-        std::memcpy(&bits, &small, 4);
-    }
-    bits |= sign;
-    float out;
-    std::memcpy(&out, &bits, 4);
     return out;
 }
 inline Bytes load_bytes(const uint8_t* p) {

@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "bfloat.h"
+#include "half.h"
 #include "linear.h"
 #include "team.h"
 #include "vectors.h"
@@ -92,13 +92,6 @@ inline double lora_cost(const LoraSite& site, const LoraTokens& step, bool shrin
         for (long s = 0; s < site.count; ++s)
             cost += double(site.rank(step.slots[i], s)) * (shrink ? site.inputs : site.sections[s].width);
     return cost;
-}
-
-inline Vec load_wide_first(const float* p, long count) { return load_first(p, count); }
-inline Vec load_wide_first(const Bfloat* p, long count) {
-    float wide[VL] = {};
-    widen(p, wide, count);
-    return load(wide);
 }
 
 template <class T>

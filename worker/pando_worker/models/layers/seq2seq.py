@@ -94,6 +94,11 @@ class EncoderDecoder(nn.Module):
             self.get_submodule(owner).add_module(own, module)
 
     @property
+    def decoder_side(self) -> nn.Module:
+        """The `SourceDecoder`, which checkpoints name differently."""
+        return cast(nn.Module, self._sides[1])
+
+    @property
     def attention_layers(self) -> list[AttentionLayer]:
         """This rank's, each for the tokens of requests and for their sources."""
         return [each.layer for each in self.modules() if isinstance(each, SelfAttention)]

@@ -40,19 +40,24 @@ class Table(Weight, Protocol):
 
 
 class PlainWeight(nn.Module):
-    """Numbers of the model's dtype."""
+    """Numbers of the model's dtype, or narrower ones, which products widen."""
 
     def __init__(self, build: Build, outputs: int, inputs: int) -> None:
         super().__init__()
         self.outputs, self.inputs = outputs, inputs
         self.matrix = build.parameter(outputs, inputs)
         self.ops = build.ops
+        self._dtype = build.dtype
+
+    def keep_as(self, dtype: torch.dtype) -> None:
+        """Have numbers of this type; before the weight has memory."""
+        self.matrix = _empty((self.outputs, self.inputs), dtype)
 
     def product(self, x: Tensor, bias: Tensor | None) -> Tensor:
         return self.ops.linear(x, self.matrix, bias)
 
     def rows(self, ids: Tensor) -> Tensor:
-        return self.ops.embedding(ids, self.matrix)
+        return self.ops.embedding(ids, self.matrix).to(self._dtype)
 
     def part(self, rows: slice) -> Tensor:
         return self.matrix[rows]

@@ -11,6 +11,7 @@ Read in this order:
     schemes/              how weights become integers
     quantize.py           a model whose weights are integers
     keep_fp8.py           a model whose fp8 weights stay as they are
+    keep_halves.py        a decoder whose weights stay in 16 bits
     kv_scales.py          scales of keys and values in fp8
     fills.py              what of a checkpoint a model needs
     loader.py             builds a model and fills it

@@ -29,6 +29,7 @@ from pando_worker.models.loading.checkpoint import open_checkpoint, weight_files
 from pando_worker.models.loading.checkpoint_tensor import Stored
 from pando_worker.models.loading.fills import model_fills
 from pando_worker.models.loading.keep_fp8 import keep_fp8
+from pando_worker.models.loading.keep_halves import keep_halves
 from pando_worker.models.loading.quantization import (
     Fp8,
     Quantization,
@@ -105,6 +106,9 @@ def build_model(
             if scheme is not None and isinstance(model, CausalLM):
                 with open_checkpoint(config.path.parent) as tensors:
                     quantize_weights(model, _named(tensors, config, model), scheme, built)
+            if scheme is not None and isinstance(model, EncoderDecoder):
+                with open_checkpoint(config.path.parent) as tensors:
+                    keep_halves(model, _named(tensors, config, model))
             if fp8 is not None and isinstance(model, CausalLM) and _is_fp8(config):
                 with open_checkpoint(config.path.parent) as tensors:
                     keep_fp8(model, _named(tensors, config, model), fp8)

@@ -44,6 +44,7 @@ class _Conditions(msgspec.Struct, frozen=True):
     recorded: float  # the factor that recording is worth
     page_size: int
     keys: str  # the type of cached keys and values
+    weights: list[str]  # the types of multiplied weights
     shapes: list[Shape]
     layers: list[tuple[int, int, int, int, int | None, bool]]
 
@@ -92,6 +93,7 @@ def choose_cpu_path(
         recorded=RECORDED if recorded else 1.0,
         page_size=decodes(1).page_size,
         keys=str(pool.k[0].dtype),
+        weights=sorted({str(weight.dtype) for weight in multiplied}),
         shapes=shapes(multiplied),
         layers=[
             (a.heads, a.kv_heads, a.head_dim, a.v_head_dim, a.window, a.latent) for a in pool.layers
@@ -109,17 +111,20 @@ def choose_cpu_path(
             recorded=recorded,
         ),
     )
-    kernels_win = wanted == "on" or outcome.kernels_win
+    is_narrow = any(weight.dtype != dtype for weight in multiplied)  # for torch to widen each time
+    kernels_win = wanted == "on" or is_narrow or outcome.kernels_win
     log.info(
         "CPU path: %s; a step's ms with torch and with kernels: %s",
         f"C++ kernels, for linear layers {_limits(outcome.linear_rows)}"
+        f"{f', with weights of 16 bits up to {max(ROWS)} rows' * is_narrow}"
         if kernels_win
         else "torch",
         ", ".join(map(str, outcome.laps)),
     )
     if not kernels_win:
         return by_torch
-    return CpuPath(CpuOps(kernels, threads, outcome.linear_rows), attention)
+    ops = CpuOps(kernels, threads, outcome.linear_rows, narrow_rows=max(ROWS))
+    return CpuPath(ops, attention)
 
 
 def _limits(linear_rows: dict[tuple[int, ...], int]) -> str:
