@@ -106,7 +106,9 @@ def check(
     check_logprobs(reference, tokens + produced, len(tokens), of_output, TOP)
 
 
-@pytest.mark.parametrize(("size", "crowd", "pool"), [(2, 5, 160), (4, 3, 160)])
+@pytest.mark.parametrize(
+    ("size", "crowd", "pool"), [(2, 5, 160), pytest.param(4, 3, 160, marks=pytest.mark.long)]
+)
 async def test_ranks_together_answer_as_transformers(
     tmp_path: Path, size: int, crowd: int, pool: int
 ) -> None:
@@ -155,7 +157,9 @@ async def test_ranks_together_answer_as_transformers(
             assert await client.count("scheduler_steps") - steps < len(answer["output_ids"])
 
 
-@pytest.mark.parametrize("kept", ["int4", "as in a GGUF file"])
+@pytest.mark.parametrize(
+    "kept", [pytest.param("int4", marks=pytest.mark.long), "as in a GGUF file"]
+)
 async def test_two_ranks_with_integers_answer_as_one(tmp_path: Path, kept: str) -> None:
     """Sums over ranks round differently, and then an input may become the next integer: by so much
     log-probabilities may differ, and tokens where the best two are that close."""
@@ -206,20 +210,16 @@ def assert_nearly_the_same(one: Any, two: Any) -> None:
     assert compared > 0
 
 
-async def test_two_ranks_take_the_memory_that_one_would() -> None:
+async def test_two_ranks_take_the_memory_of_one_and_the_end_of_one_ends_the_worker() -> None:
     """2 GiB by default, minus the weights and a reserve."""
     token_bytes = 4 * 2 * 2 * 64 * 4  # pando-tiny: layers, keys and values, heads, float32
-    with WorkerProcess.start(stand_in=False, tensor_parallel_size=2, threads=2) as worker:
-        async with aiohttp.ClientSession(worker.url) as http, http.get("/server_info") as answer:
-            tokens = (await answer.json())["engine"]["capacity_tokens"]
-    assert 2**30 < tokens * token_bytes < 2 * 2**30
-
-
-async def test_a_rank_that_dies_ends_the_worker_and_says_so() -> None:
     with WorkerProcess.start(stand_in=False, tensor_parallel_size=2, threads=2) as worker:
         children = worker.children()
         [rank] = worker.other_ranks()
         async with aiohttp.ClientSession(worker.url) as http:
+            async with http.get("/server_info") as answer:
+                tokens = (await answer.json())["engine"]["capacity_tokens"]
+            assert 2**30 < tokens * token_bytes < 2 * 2**30
             endless = {
                 "text": "x",
                 "stream": True,

@@ -18,6 +18,7 @@ from pando_fleet.images.film_rule import MAX_TOKENS, FilmRule
 from pando_fleet.images.in_prefix import PrefixImage, counted
 from pando_fleet.images.rule import ImageRule
 from pando_fleet.images.size import Size
+from tests.examples import examples
 from tests.worker.vision.films import film
 from tests.worker.vision.photographs import data_url
 
@@ -128,7 +129,7 @@ def test_a_file_of_millions_of_boxes_costs_no_more_than_a_few(data: bytes) -> No
 
 
 @pytest.mark.parametrize("whole", [MP4, MKV], ids=["mp4", "webm"])
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(data=st.data())
 def test_a_damaged_file_is_read_to_its_bound_and_raises_nothing(whole: bytes, data: Any) -> None:
     """Some bytes changed anywhere in the header, or the end missing."""

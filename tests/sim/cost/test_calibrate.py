@@ -61,7 +61,7 @@ def test_a_running_worker_becomes_a_cost_model(worker: WorkerProcess, tmp_path: 
 async def test_noise_costs_further_rounds_and_at_last_an_error(
     worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = Options(url=worker.url, repeat=1, longest_prompt=256, most_together=2)
+    options = Options(url=worker.url, repeat=1, longest_prompt=128, most_together=1)
     seen: list[list[Observation]] = []
     noisy_rounds = 1
 

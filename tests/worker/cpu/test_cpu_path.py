@@ -22,6 +22,7 @@ def runner(model: Path, **settings: Any) -> TorchModelRunner:
     return TorchModelRunner(WorkerSettings(model=str(model), **fixed | settings))
 
 
+@pytest.mark.long  # compiles for 20 s
 def test_a_library_is_built_once(empty_cache: Path) -> None:
     load_kernels()
     [first] = empty_cache.glob("*.so")

@@ -8,7 +8,11 @@ import pytest
 
 
 @pytest.mark.parametrize(
-    ("capability", "dtype"), [(80, "bf16"), (89, "bf16"), (90, "fp16"), (100, "bf16")]
+    ("capability", "dtype"),
+    [
+        (90, "fp16"),
+        *(pytest.param(other, "bf16", marks=pytest.mark.long) for other in (80, 89, 100)),
+    ],
 )
 def test_kernels_compile_for_each_kind_of_gpu(capability: int, dtype: str) -> None:
     """In a process of its own, in which kernels are not interpreted."""

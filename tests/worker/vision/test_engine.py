@@ -44,7 +44,7 @@ def asked(seer: Seer) -> dict[str, Asked]:
 NAMES = ["text", "one", "other", "two", "twice", "last"]
 
 
-@settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(12), deadline=None, suppress_health_check=list(HealthCheck))
 @given(names=st.permutations(NAMES), way=WAYS)
 def test_tokens_are_those_of_transformers(
     worlds: Worlds, asked: dict[str, Asked], names: list[str], way: Way

@@ -9,7 +9,6 @@ import pytest
 
 from tests.worker.server.process.worker_process import WorkerProcess
 from tests.worker.vision.asked_films import AskedFilms, Film
-from tests.worker.vision.checkpoints import Seer
 from tests.worker.vision.films import film
 from tests.worker.vision.photographs import data_url, path
 from tests.worker.vision.qwen import QwenSeer, save_qwen
@@ -127,14 +126,3 @@ async def test_what_cannot_be_seen_is_refused(
     assert isinstance(error.value.body, dict)
     expected = "messages" if param is None else f"messages[0].content[{param}].video_url"
     assert error.value.body["param"] == expected
-
-
-async def test_a_model_that_sees_no_videos_says_so(llava: Seer) -> None:
-    with WorkerProcess.start(
-        stand_in=False, model=str(llava.path), served_model_name="llava", cpu_kernels="off"
-    ) as worker:
-        async with openai.AsyncOpenAI(base_url=f"{worker.url}/v1", api_key="none") as client:
-            with pytest.raises(openai.BadRequestError, match="is a video, but 'llava' reads text"):
-                await client.chat.completions.create(
-                    model="llava", messages=asking(part(film()), WORDS)
-                )

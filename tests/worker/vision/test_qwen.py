@@ -59,7 +59,7 @@ def test_the_photographs_have_the_grids_that_the_tests_want(asked: dict[str, Ask
     assert grids["two"] == [(1, 5, 5), (1, 3, 7)]
 
 
-@settings(max_examples=examples(28), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(12), deadline=None, suppress_health_check=list(HealthCheck))
 @given(names=st.permutations(NAMES), way=WAYS)
 def test_tokens_are_those_of_transformers(
     worlds: Worlds, asked: dict[str, Asked], names: list[str], way: Way

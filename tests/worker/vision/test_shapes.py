@@ -1,5 +1,6 @@
 """The model that ships to be asked about pictures: what it was trained for, by OpenAI's client."""
 
+import asyncio
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,16 +41,16 @@ def asking(shown: Scene, rng: random.Random) -> dict[str, Any]:
 
 async def test_nine_captions_in_ten_are_right(client: openai.AsyncOpenAI) -> None:
     rng = random.Random(HELD_OUT_SEED)
-    shown = [scene(rng) for _ in range(50)]
-    answers = []
-    for each in shown:
-        messages: list[Any] = [asking(each, rng)]
-        answers.append(await client.chat.completions.create(model="shapes", messages=messages))
+    shown = [scene(rng) for _ in range(20)]
+    asked: list[Any] = [[asking(each, rng)] for each in shown]
+    answers = await asyncio.gather(
+        *(client.chat.completions.create(model="shapes", messages=each) for each in asked)
+    )
     right = sum(
         answer.choices[0].message.content == each.caption
         for answer, each in zip(answers, shown, strict=True)
     )
-    assert right >= 45
+    assert right >= 18
 
 
 async def test_the_second_question_finds_the_picture_in_the_cache(

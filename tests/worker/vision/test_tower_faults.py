@@ -63,7 +63,7 @@ def faulty(monkeypatch: pytest.MonkeyPatch, worlds: Worlds) -> Faulty:
 
 
 @settings(
-    max_examples=examples(25),
+    max_examples=examples(12),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
