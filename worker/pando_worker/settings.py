@@ -422,8 +422,11 @@ class WorkerSettings(BaseSettings):
     ] = True
     tool_call_parser: Annotated[
         str,
-        one_of(TOOL_FORMATS, "auto", "none"),
-        Field(description="format of the model's tool calls; auto: read from its chat template"),
+        one_of(TOOL_FORMATS, "auto"),
+        Field(
+            description="format of the model's tool calls; auto: read from its chat template. Where"
+            " the template shows no tools it is Pando's own, which shows them"
+        ),
     ] = "auto"
     reasoning_parser: Annotated[
         str,

@@ -68,8 +68,9 @@ def test_formats_are_found_by_what_the_chat_template_shows() -> None:
     assert tool_format("auto", coder) is TOOL_FORMATS["qwen3_coder"]
     own = TOOL_FORMATS["pando"]
     assert tool_format("auto", "tools <tool_call> [TOOL_CALLS]") is own  # two are as good as none
-    assert tool_format("none", "<tool_call>") is None
-    assert tool_format("hermes", None) is TOOL_FORMATS["hermes"]
+    assert tool_format("hermes", "tools") is TOOL_FORMATS["hermes"]
+    assert tool_format("hermes", "<tool_call>") is own  # the model would not learn of the tools
+    assert tool_format("hermes", None) is own
     assert reasoning_format("auto", "split('</think>')") is REASONING_FORMATS["qwen3"]
     deepseek = "<\uff5cAssistant\uff5c> </think>"
     assert reasoning_format("auto", deepseek) is REASONING_FORMATS["deepseek_r1"]

@@ -178,18 +178,24 @@ async def test_a_model_whose_form_is_unknown_gets_tools_in_its_system_message() 
 
 
 @pytest.mark.e2e
-async def test_tools_are_refused_where_the_settings_exclude_them(tmp_path: Path) -> None:
+async def test_a_model_that_is_shown_no_tools_has_pandos_own_calls_whatever_the_settings_name(
+    tmp_path: Path,
+) -> None:
     plain = tmp_path / "plain"
     shutil.copytree(MODEL, plain)
     template = plain / "chat_template.jinja"
     template.write_text(template.read_text().replace("tools", "nothing"))
-    with WorkerProcess.start(model=str(plain), tool_call_parser="hermes") as worker:
-        assert "shows no tools to the model" in worker.log
-        async with worker.client() as client:
-            with pytest.raises(openai.BadRequestError, match="template shows none") as refused:
-                asked = {**asking("hi", tools=TOOLS), "model": "plain"}
-                await client.chat.completions.create(**asked)
-        assert refused.value.param == "tools"
+    with WorkerProcess.start(
+        model=str(plain),
+        served_model_name=MODEL_NAME,
+        tool_call_parser="hermes",
+        context_length=2048,
+    ) as worker:
+        assert "calls have the form 'pando'" in worker.log
+        async with aiohttp.ClientSession(worker.url) as http:
+            prompt, command = await prompt_of(http, messages=[{"role": "user", "content": "hi"}])
+        assert prompt.count('"name": "weather"') == 1
+        assert "weather" in command["grammar"]
 
 
 @pytest.mark.parametrize(

@@ -61,19 +61,17 @@ class Spoken(Protocol):
 SpokenT = TypeVar("SpokenT", bound=Spoken)
 
 
-def tool_format(name: str, template: str | None) -> ToolFormat | None:
-    """The format for the setting `tool_call_parser`: a format's name, "none", or "auto" for the one
-    that the model's chat template shows, which is Pando's own if it shows none or several. None for
-    "none"."""
+def tool_format(name: str, template: str | None) -> ToolFormat:
+    """The format for the setting `tool_call_parser`: a format's name, or "auto" for the one that
+    the model's chat template shows. Pando's own if the template shows no format or several, or
+    does not put the request's tools into the prompt."""
     found = _chosen(TOOL_FORMATS, name, template)
-    if name != "auto":
-        return found
-    is_shown = found is not None and (found.show_tools or shows_tools(template))
-    return found if is_shown else PANDO
+    if found is None or not (found.show_tools or _shows_tools(template)):
+        return PANDO
+    return found
 
 
-def shows_tools(template: str | None) -> bool:
-    """Whether a chat template puts the request's tools into the prompt."""
+def _shows_tools(template: str | None) -> bool:
     return re.search(r"\btools\b", template or "") is not None
 
 

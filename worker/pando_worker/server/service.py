@@ -55,7 +55,7 @@ class ServedModel:
     is_text_encoder: bool = False  # it embeds or classifies
     pooling: Embeddings | NoEmbeddings = LAST_TOKEN
     classifier: Classifier | None = None
-    tool_format: ToolFormat | None = None  # None: unknown
+    tool_format: ToolFormat
     reasoning_format: ReasoningFormat | None = None  # None: no reasoning, or unknown
     created: int = field(default_factory=lambda: int(time.time()))  # Unix time
 
@@ -271,7 +271,7 @@ class Service:
 
     @property
     def _own_tools(self) -> ShowTools | None:
-        return self.model.tool_format.show_tools if self.model.tool_format else None
+        return self.model.tool_format.show_tools
 
     def _metered(self, prompt: Prompt) -> list[int]:
         self.prompt_meter.observe(prompt.num_bytes, len(prompt.token_ids))

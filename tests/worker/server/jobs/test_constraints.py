@@ -352,9 +352,12 @@ def test_what_could_be_mistaken_for_a_call_is_refused_beside_tools(
     assert (refused.value.status, refused.value.param) == (400, param)
 
 
-def test_a_required_call_needs_a_model_that_has_a_format() -> None:
-    with pytest.raises(ApiError, match="tool call format of this model is unknown"):
-        grammar_of(tool_use=read_tool_use(TOOLS, "required"), tool_format=None)
+@pytest.mark.parametrize("tools", ["hermes", "llama3"])
+def test_where_a_call_is_required_there_is_no_answer_that_a_response_format_constrains(
+    tools: str,
+) -> None:
+    both = tool_grammar(tools, "required", response_format=schema_format(POINT))
+    assert both == tool_grammar(tools, "required")
 
 
 def test_a_broken_regex_is_said_without_places_in_what_became_of_it() -> None:

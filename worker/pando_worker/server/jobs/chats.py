@@ -9,7 +9,6 @@ from pando_worker.messages import LogprobsWanted
 from pando_worker.parsers.formats import ToolFormat
 from pando_worker.parsers.output import OutputParser
 from pando_worker.parsers.reasoning import TAIL_TOKENS, ReasoningFormat, Start
-from pando_worker.parsers.registry import shows_tools
 from pando_worker.parsers.tools import ToolUse, read_tool_use
 from pando_worker.server.errors import bad_request
 from pando_worker.server.generation import Job
@@ -18,7 +17,7 @@ from pando_worker.server.jobs.grammars import grammar_for
 from pando_worker.server.jobs.jobs import JobSpec, make_job
 from pando_worker.server.jobs.prompts import room_for
 from pando_worker.server.protocol.chats.chat import ChatRequest
-from pando_worker.server.service import AskedModel, ServedModel, Service
+from pando_worker.server.service import AskedModel, Service
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +98,9 @@ async def make_chat_job(service: Service, request: Request, body: ChatRequest) -
 def _reading(
     service: Service, tool_use: ToolUse | None, prompt: list[int], continued: str
 ) -> OutputReading:
-    """Raises ApiError 400 if tools may be called but the settings exclude calls, and if an answer
-    is `continued` although the prompt opens the reasoning before it."""
+    """Raises ApiError 400 if an answer is `continued` although the prompt opens the reasoning
+    before it."""
     model = service.model
-    if tool_use is not None:
-        _check_tools(model)
     reasoning = None
     if model.reasoning_format is not None:
         tail = TAIL_TOKENS + len(continued.encode(errors="replace"))
@@ -117,20 +114,3 @@ def _reading(
             )
         reasoning = model.reasoning_format, Start.ANSWER if continued else start
     return OutputReading(tool_use, model.tool_format if tool_use else None, reasoning)
-
-
-def _check_tools(model: ServedModel) -> None:
-    """Raises ApiError 400 if the worker's setting `tool_call_parser` excludes calls."""
-    form = model.tool_format
-    if form is None:
-        problem = "the worker's tool_call_parser is none: set it to auto"
-    elif form.show_tools is None and not shows_tools(model.tokenizer.chat_template):
-        problem = (
-            "its chat template shows none to the model, and the worker's tool_call_parser is"
-            f" {form.name}: set it to auto"
-        )
-    else:
-        return
-    raise bad_request(
-        f"tools cannot be used with {model.name!r}: {problem}", "tools", "unsupported_parameter"
-    )

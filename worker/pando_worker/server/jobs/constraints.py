@@ -189,13 +189,14 @@ def _with_calls(
 ) -> Grammar | None:
     """Only calls if one is required; else the answer, or any text, and optional calls."""
     required = tool_use.choice is Choice.REQUIRED
-    if tool_format is None:
-        raise bad_request("the tool call format of this model is unknown", "tools")
+    assert tool_format is not None, "calls have a format"
     parallel = tool_format.parallel if tool_use.parallel is None else tool_use.parallel
     is_trained = tool_format.show_tools is None
     is_strict = any(tool.strict for tool in tool_use.tools)
     if is_trained and parallel and not (required or is_strict or answer):
         return None
+    if required and param == "response_format":
+        answer = None  # it is of an answer, and there will be none
     if answer is not None:
         _check_beside_calls(answer, param, required, tool_format)
     rules = tool_format.grammar(tool_use.tools, special_tokens, parallel=parallel)

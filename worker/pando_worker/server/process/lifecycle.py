@@ -35,9 +35,7 @@ from pando_worker.models.generation_config import (
 from pando_worker.models.kinds.encoder_decoder import AudioInput
 from pando_worker.models.sight import blindness
 from pando_worker.parsers.registry import (
-    TOOL_FORMATS,
     reasoning_format,
-    shows_tools,
     tool_format,
 )
 from pando_worker.server.adapters import NamedAdapters
@@ -91,6 +89,7 @@ def serve(
     )
     if ignored := without_effect(model_dir, hears=isinstance(config.encoder, AudioInput)):
         log.warning("of the model's generation_config.json, this has no effect: %s", ignored)
+    calls = tool_format(settings.tool_call_parser, tokenizer.chat_template)
     model = ServedModel(
         name=settings.served_model_name or model_dir.name,
         tokenizer=tokenizer,
@@ -102,15 +101,15 @@ def serve(
         is_text_encoder=config.is_text_encoder,
         pooling=_pooling(settings, config),
         classifier=config.classifier,
-        tool_format=tool_format(settings.tool_call_parser, tokenizer.chat_template),
+        tool_format=calls,
         reasoning_format=reasoning_format(settings.reasoning_parser, tokenizer.chat_template),
     )
-    named = TOOL_FORMATS.get(settings.tool_call_parser)
-    if named and not named.show_tools and not shows_tools(tokenizer.chat_template):
+    if settings.tool_call_parser not in ("auto", calls.name):
         log.warning(
             "tool_call_parser is %r, but the model's chat template shows no tools to the model:"
-            " requests with tools are refused",
+            " calls have the form %r",
             settings.tool_call_parser,
+            calls.name,
         )
     sight = _sight(settings, config, model.name)
     hearing = _hearing(settings, config, tokenizer)
