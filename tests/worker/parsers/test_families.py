@@ -231,7 +231,7 @@ def test_the_template_shows_the_format(name: str) -> None:
 
 def test_a_template_that_shows_calls_but_takes_no_tools_has_pandos_form() -> None:
     """R1's template writes earlier calls, but has no place for the tools."""
-    assert tool_format("auto", f"message['tool_calls'] {BEGIN}```json").name == "pando"  # type: ignore[union-attr]
+    assert tool_format("auto", f"message['tool_calls'] {BEGIN}```json").name == "pando"
 
 
 # The channels of gpt-oss

@@ -6,7 +6,7 @@ Qwen 3's reasoning.
 
 import json
 import shutil
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import aiohttp
@@ -177,25 +177,45 @@ async def test_a_model_whose_form_is_unknown_gets_tools_in_its_system_message() 
                 assert answer.status == 400
 
 
-@pytest.mark.e2e
-async def test_a_model_that_is_shown_no_tools_has_pandos_own_calls_whatever_the_settings_name(
-    tmp_path: Path,
-) -> None:
-    plain = tmp_path / "plain"
-    shutil.copytree(MODEL, plain)
-    template = plain / "chat_template.jinja"
-    template.write_text(template.read_text().replace("tools", "nothing"))
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
+    """A worker whose model's chat template shows no tools, but the effort."""
+    folder = tmp_path_factory.mktemp("plain") / "model"
+    shutil.copytree(MODEL, folder)
+    template = folder / "chat_template.jinja"
+    effort = (
+        "{{- reasoning_effort }}{% if not (enable_thinking | default(true)) %}, mute{% endif %}"
+    )
+    template.write_text(template.read_text().replace("tools", "nothing") + effort)
     with WorkerProcess.start(
-        model=str(plain),
+        model=str(folder),
         served_model_name=MODEL_NAME,
         tool_call_parser="hermes",
         context_length=2048,
     ) as worker:
-        assert "calls have the form 'pando'" in worker.log
-        async with aiohttp.ClientSession(worker.url) as http:
-            prompt, command = await prompt_of(http, messages=[{"role": "user", "content": "hi"}])
-        assert prompt.count('"name": "weather"') == 1
-        assert "weather" in command["grammar"]
+        yield worker
+
+
+@pytest.mark.e2e
+async def test_a_model_that_is_shown_no_tools_has_pandos_own_calls_whatever_the_settings_name(
+    plain: WorkerProcess,
+) -> None:
+    assert "calls have the form 'pando'" in plain.log
+    async with aiohttp.ClientSession(plain.url) as http:
+        prompt, command = await prompt_of(http, messages=[{"role": "user", "content": "hi"}])
+    assert prompt.count('"name": "weather"') == 1
+    assert "weather" in command["grammar"]
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(("effort", "shown"), [("high", "high"), ("none", "none, mute")])
+async def test_the_effort_of_a_chat_reaches_its_template(
+    plain: WorkerProcess, effort: str, shown: str
+) -> None:
+    async with aiohttp.ClientSession(plain.url) as http:
+        messages = [{"role": "user", "content": "hi"}]
+        prompt, _ = await prompt_of(http, messages=messages, reasoning_effort=effort)
+    assert prompt.endswith(f"<|content|>{shown}")
 
 
 @pytest.mark.parametrize(

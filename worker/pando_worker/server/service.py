@@ -194,7 +194,7 @@ class Service:
             # A continued message follows the generation prompt, like any answer.
             add_generation_prompt=continued or body.add_generation_prompt is not False,
             answer=body.continued_text,
-            template_kwargs=body.chat_template_kwargs,
+            template_kwargs=body.template_kwargs,
         )
 
     async def encode_messages(

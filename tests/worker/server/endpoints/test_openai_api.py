@@ -260,6 +260,8 @@ async def test_bad_values_are_named(
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "20"),
         ({"chat_template_kwargs": {"chat_template": "x"}}, "chat_template_kwargs", "set here"),
         ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs", "set here"),
+        ({"reasoning_effort": 3}, "reasoning_effort", "string"),
+        ({"web_search_options": {}}, "web_search_options", "not supported"),
     ],
 )
 async def test_bad_chats_are_named(

@@ -226,6 +226,9 @@ def _not_text_alone() -> ApiError:
     )
 
 
+_NO_THINKING = ("none", "minimal")  # efforts
+
+
 class ChatRequest(OpenAIFields):
     UNSUPPORTED = UNSUPPORTED_SAMPLING | {
         "prompt_logprobs": (),
@@ -234,6 +237,7 @@ class ChatRequest(OpenAIFields):
         "modalities": (["text"],),
         "audio": (),
         "prediction": (),
+        "web_search_options": (),
         "mm_processor_kwargs": ({},),
         "media_io_kwargs": ({},),
     }
@@ -248,10 +252,24 @@ class ChatRequest(OpenAIFields):
     tool_choice: Any = None
     parallel_tool_calls: Any = None
     chat_template_kwargs: dict[str, Any] | None = None
+    reasoning_effort: str | None = None
     resume_call_ids: Many[CallId] = Field(default_factory=list)
     # Named as in vLLM and SGLang: the answer continues the last message, an assistant's.
     continue_final_message: bool = False
     add_generation_prompt: bool | None = None  # None: unless the last message is continued
+
+    @property
+    def template_kwargs(self) -> dict[str, Any]:
+        """For the chat template: the effort by the names that templates know, and what the request
+        gives itself."""
+        given = self.chat_template_kwargs or {}
+        if self.reasoning_effort is None:
+            return given
+        wanted = {
+            "reasoning_effort": self.reasoning_effort,
+            "enable_thinking": self.reasoning_effort not in _NO_THINKING,
+        }
+        return wanted | given
 
     @property
     def continued_text(self) -> str:

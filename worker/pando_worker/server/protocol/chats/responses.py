@@ -27,7 +27,6 @@ _UNSUPPORTED: dict[str, Neutral] = {
     "prompt": (),
     "context_management": ([],),
 }
-_NO_THINKING = ("none", "minimal")
 MAX_METADATA = 16
 _LOGPROBS = "message.output_text.logprobs"
 # Reasoning is plain text here, and always there.
@@ -137,25 +136,15 @@ class ResponsesRequest(RequestBody):
             "tool_choice": _choice(self.tool_choice),
             "parallel_tool_calls": self.parallel_tool_calls,
             "response_format": _response_format(self.format),
-            "chat_template_kwargs": self._template_kwargs(),
+            "reasoning_effort": self.effort,
             "logprobs": self.logprobs is not None,
             "top_logprobs": self.logprobs,
         }
         alike = (
             *("stream", "temperature", "top_p", "top_k", "seed", "priority", "cache_salt"),
-            *("resume_token_ids", "resume_call_ids"),
+            *("chat_template_kwargs", "resume_token_ids", "resume_call_ids"),
         )
         return chat_of(fields | {name: getattr(self, name) for name in alike})
-
-    def _template_kwargs(self) -> dict[str, Any] | None:
-        given = self.chat_template_kwargs
-        if self.effort is None:
-            return given
-        wanted = {
-            "reasoning_effort": self.effort,
-            "enable_thinking": self.effort not in _NO_THINKING,
-        }
-        return wanted | (given or {})
 
 
 def _tool(tool: dict[str, Any], where: str) -> dict[str, Any]:
