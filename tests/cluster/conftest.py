@@ -17,6 +17,7 @@ from tests.cluster.release import CHAT_POOL, NAME, SERVED, Release, image, value
 ORDER = (
     "test_install",
     "test_scaling",
+    "test_tune",
     "test_adapters",
     "test_speech",
     "test_failures",

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pytest
 
 from pando.main import main
 from pando_operator.kube.resources import WORKER_POOLS
+from pando_operator.resource.tuned_on import ANNOTATION, TunedOn
 from tests.operator.api_server import ApiServer
 from tests.operator.pool_crd import install
 from tests.waiting import until
@@ -100,6 +101,25 @@ def busy(server: ApiServer, namespace: str) -> None:
             ],
         },
     )
+
+
+def test_a_tuned_pool_names_its_trace_and_that_ones_traffic(
+    server: ApiServer, namespace: str, show: Show
+) -> None:
+    put(server, namespace, "llama", {}, {})
+    tuned = TunedOn(
+        trace="week.jsonl",
+        date=date(2026, 11, 26),
+        requests_per_hour=1200.4,
+        prompt_tokens=900,
+        output_tokens=120,
+        hit_rate=0.611,
+    )
+    body = {"metadata": {"annotations": {ANNOTATION: tuned.written()}}}
+    path = WORKER_POOLS.path(namespace, "llama")
+    server.call("PATCH", path, body, content_type="application/merge-patch+json")
+    line = "tuned on week.jsonl, 2026-11-26: 1,200 requests an hour, 900 + 120 tokens, 61% cached"
+    assert line in show()
 
 
 def test_a_pool_is_seen_with_its_pressure_and_its_last_decisions(

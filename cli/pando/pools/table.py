@@ -11,6 +11,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from pando_operator.resource.tuned_on import TunedOn, tuned_on
+
 Object = Mapping[str, Any]
 
 _COLUMNS = ("POOL", "MODEL", "MODE", "READY", "STARTING", "DRAINING", "DESIRED", "PRESSURE", "AGE")
@@ -85,6 +87,8 @@ def _details(name: Text, pool: Object, now: datetime, decisions: int) -> list[Re
         for condition in status.get("conditions") or ()
         if condition.get("status") != _ASSUMED.get(condition["type"], "False")
     ]
+    if tuned := tuned_on(pool["metadata"].get("annotations") or {}):
+        lines.append(Text.assemble("  ", ("tuned", "bold"), f" on {_traffic(tuned)}"))
     if reason := status.get("reason"):
         lines.append(Text.assemble("  ", ("now", "bold"), f" {reason}"))
     if (recommended := status.get("recommended")) is not None:
@@ -99,6 +103,14 @@ def _details(name: Text, pool: Object, now: datetime, decisions: int) -> list[Re
         lines.append(Text.assemble("  ", ("shadow", "bold"), words))
     lines += [_decision(entry, now) for entry in (status.get("decisions") or ())[:decisions]]
     return [Text(), Text(name.plain, style="bold"), *lines] if lines else []
+
+
+def _traffic(tuned: TunedOn) -> str:
+    hits = "" if tuned.hit_rate is None else f", {tuned.hit_rate:.0%} cached"
+    return (
+        f"{tuned.trace}, {tuned.date}: {tuned.requests_per_hour:,.0f} requests an hour,"
+        f" {tuned.prompt_tokens:,.0f} + {tuned.output_tokens:,.0f} tokens{hits}"
+    )
 
 
 def _rest(condition: Object) -> str:

@@ -9,6 +9,7 @@ Read in this order:
     runs.py       runs that are known already are not made again
     crew.py       processes that keep the trace and make runs
     display.py    the progress line, and the table at the end
+    noted.py      which traffic a manifest was tuned on, as its annotation
     files.py      the report, the manifest, the patch
 
 Imports the simulator and the commands of `pando sim`.

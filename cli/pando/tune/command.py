@@ -1,5 +1,6 @@
 """The command `pando tune`."""
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -35,17 +36,20 @@ def _run(settings: TuneSettings, log: LogSettings, signals: EndSignals) -> int:
     from pando.sim.runs import Interrupted, RunError
     from pando.tune.display import show
     from pando.tune.files import REPORT, write_files
+    from pando.tune.noted import annotated, noted
     from pando.tune.plan import TunePlanError, make_tune_plan
     from pando.tune.proving import prove_first
     from pando.tune.runs import KnownRunsError
 
     try:
         plan = make_tune_plan(settings)
-        prove_first(settings, log, plan, signals)
+        tuned = noted(plan, prove_first(settings, log, plan, signals))
+        plan = replace(plan, noted=tuned)
         settings.output.mkdir(parents=True, exist_ok=True)
         findings = _search(settings, log, plan, signals)
         best = findings.point(findings.recommended)
-        write_files(settings.output, findings, plan.space.candidate(best.values).document)
+        document = annotated(plan.space.candidate(best.values).document, tuned)
+        write_files(settings.output, findings, document)
     except (TunePlanError, KnownRunsError) as error:
         raise SettingsError(str(error)) from None
     except Interrupted:

@@ -12,6 +12,7 @@ from pando.sim.plan import SimPlanError
 from pando.sim.runs import Interrupted
 from pando.tune.crew import Crew, Job
 from pando.tune.display import Display
+from pando.tune.noted import annotated
 from pando.tune.plan import TunePlan, TunePlanError
 from pando.tune.runs import KnownRuns
 from pando_operator.resource.parse import InvalidPool
@@ -306,6 +307,8 @@ class Course:
         chosen = self._today if keeps else best
         space = self._plan.space
         patch = space.patch(chosen.values)
+        if patch and self._plan.noted is not None:
+            patch = annotated(patch, self._plan.noted)
         on_front = {one.name for one in front(self._candidates)}
         policy = chosen.values.get("policy")
         return Findings(

@@ -7,6 +7,7 @@ from typing import Any
 from pando.sim import manifest
 from pando.sim.plan import OPERATOR, SimPlan, SimPlanError, fleet_of, make_plan
 from pando.tune.settings import TuneSettings
+from pando_operator.resource.tuned_on import TunedOn
 from pando_sim.policies.pando import own
 from pando_sim.settings import ReplaySettings, SimSettings
 from pando_sim.spec import FleetSpec
@@ -46,6 +47,7 @@ class TunePlan:
     sim: SimSettings  # of a run of today's manifest
     planned: SimPlan  # the same run
     unplayed: int  # lines of the trace that are left out
+    noted: TunedOn | None = None  # on what it writes
 
     @property
     def goal(self) -> Goal:

@@ -9,25 +9,30 @@ from pando.sim.plan import SimPlanError
 from pando.tune.plan import BEAT_S, TunePlan, TunePlanError
 from pando.tune.settings import TuneSettings
 from pando.up.signals import EndSignals
+from pando_sim.proof import recorded
 from pando_sim.traces.recording import RECORDING
 
 
 def prove_first(
     settings: TuneSettings, log: LogSettings, plan: TunePlan, signals: EndSignals
-) -> None:
-    """Shows both on standard error. A search that goes on was proven before it began.
+) -> float | None:
+    """Shows both on standard error; returns the recorded hit rate, if there is one. A search that
+    goes on was proven before it began, so only what was recorded is read again.
 
     Raises TunePlanError if they differ, unless `anyway` is set; RunError, Interrupted.
     """
+    is_recording = plan.planned.trace.format is RECORDING
     if settings.resume:
-        return
-    if plan.planned.trace.format is not RECORDING:
+        if not is_recording:
+            return None
+        return recorded(plan.source.trace.paths, settings.trace_model).measures.hit_rate
+    if not is_recording:
         click.echo(
             f"{settings.trace[0]} is no recording of routers, so nothing shows whether the"
             " simulator predicts this cluster",
             err=True,
         )
-        return
+        return None
     try:
         proof = prove.proof_of(plan.sim, log, signals, beat_s=BEAT_S)
     except SimPlanError as error:
@@ -38,3 +43,4 @@ def prove_first(
             f"the simulator does not predict this recording ({len(proof.failures)} of the numbers"
             " above), so its advice would be a guess: --anyway searches all the same"
         )
+    return proof.recorded.hit_rate

@@ -12,6 +12,7 @@ Read in this order:
     acting/         carries out a plan
     reporting/      status, Events, metrics, rows in Redis
     memory.py       what a loop remembers between two reconciles
+    traffic.py      whether the traffic is that which the scaling was tuned on
 
 `scaling` decides how many replicas; `lifecycle` decides which pods leave.
 """

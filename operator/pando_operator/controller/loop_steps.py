@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from pando_operator.controller.memory import Memory, Shadow
 from pando_operator.controller.observing.reading import Reading
+from pando_operator.controller.traffic import followed
 from pando_operator.lifecycle.census import Census
 from pando_operator.lifecycle.moving import spare
 from pando_operator.lifecycle.pods import PodView
@@ -15,6 +16,7 @@ from pando_operator.lifecycle.rollout import surplus
 from pando_operator.resource.policy import ScalingPolicy
 from pando_operator.resource.pool import WorkerPool
 from pando_operator.resource.status import DECISIONS_KEPT, DecisionRecord, ShadowResult
+from pando_operator.resource.tuned_on import tuned_on
 from pando_operator.scaling import (
     Decision,
     History,
@@ -151,6 +153,15 @@ def recorded(
 
 def rounded(pressure: float | None) -> float | None:
     return None if pressure is None else round(pressure, 3)
+
+
+def follow_traffic(memory: Memory, pool: WorkerPool, reading: Reading | None, now: float) -> None:
+    """Compares the traffic with that which the pool was tuned on."""
+    tuned = tuned_on(pool.metadata.annotations)
+    if reading is None and tuned is not None:
+        return  # a day with a gap begins anew
+    more = memory.traffic.more(reading.replicas if reading else ())
+    memory.tuning = followed(memory.tuning, tuned, more, moment(now))
 
 
 def moment(now: float) -> datetime:

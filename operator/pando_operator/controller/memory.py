@@ -6,9 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pando_operator.adapters.progress import Known
+from pando_operator.controller.traffic import TrafficMeter
 from pando_operator.kube.resources import Key, Object, version_of
 from pando_operator.resource.pool import WorkerPool
-from pando_operator.resource.status import DecisionRecord, ShadowResult, WorkerPoolStatus
+from pando_operator.resource.status import (
+    DecisionRecord,
+    ShadowResult,
+    TuningStatus,
+    WorkerPoolStatus,
+)
 from pando_operator.scaling import History, from_status
 
 log = logging.getLogger("pando.operator")
@@ -28,6 +34,8 @@ class Memory:
     decisions: tuple[DecisionRecord, ...]  # newest first
     starts: tuple[float, ...]  # seconds, newest last
     shadows: dict[str, Shadow]
+    tuning: TuningStatus | None = None
+    traffic: TrafficMeter = field(default_factory=TrafficMeter)
     adapters: Mapping[str, Known] = field(default_factory=dict)  # by name
     desired: int | None = None  # as last reported
     replicas: int | None = None  # the Deployment's, as this operator left it
@@ -56,6 +64,7 @@ class Memory:
             desired=status.desired,
             decisions=status.decisions,
             starts=status.start_seconds,
+            tuning=status.tuning,
             shadows={one.name: Shadow(History(), one) for one in status.shadows},
             adapters={
                 one.name: Known(one.source, one.identity, unsure_until=math.inf)

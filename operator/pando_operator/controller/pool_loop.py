@@ -21,6 +21,7 @@ from pando_operator.controller.loop_steps import (
     follow_replaced,
     follow_shadows,
     follow_starts,
+    follow_traffic,
     recorded,
     staying,
 )
@@ -251,6 +252,7 @@ class PoolLoop:
         decision = decided(scaling, memory.history, current, counts, reading, memory.starts, now)
         memory.history = decision.history
         follow_shadows(pool, memory, current, counts, reading, now)
+        follow_traffic(memory, pool, reading, now)
         if scaling.mode is Mode.AUTO:
             wanted, reason = decision.desired, decision.reason
         else:

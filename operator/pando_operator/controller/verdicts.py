@@ -3,8 +3,9 @@
 `Available`: the pool answers requests, or wakes up to answer them. `Ready`: it has become what its
 spec says, so a change of the spec can be awaited. `Progressing`: it is on its way there.
 `ScalingActive`: the load decides the size. `ScalingLimited`: a limit keeps the size from what the
-load needs. `AdaptersReady`: all replicas have all adapters. `Degraded`: a person has to act, as
-its message explains. `Stalled`: so much so that the spec cannot be reached.
+load needs. `AdaptersReady`: all replicas have all adapters. `TunedForOtherTraffic`: for a week the
+traffic has been another one than that which the scaling was tuned on. `Degraded`: a person has to
+act, as its message explains. `Stalled`: so much so that the spec cannot be reached.
 
 Flux reads `Ready` and `Stalled` of any kind, with `observedGeneration`, by the rules of kstatus
 (https://github.com/kubernetes-sigs/cli-utils/blob/master/pkg/kstatus/README.md).
@@ -15,12 +16,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from pando_operator.controller.observing.pod_troubles import pods_trouble
+from pando_operator.controller.traffic import has_other_traffic
 from pando_operator.kube.errors import KubeError
 from pando_operator.kube.resources import Key, Object
 from pando_operator.lifecycle.census import Census
 from pando_operator.resource.adapters import AdapterStatus
 from pando_operator.resource.scaling import Mode
-from pando_operator.resource.status import MESSAGE_CHARS, Condition, ConditionType
+from pando_operator.resource.status import MESSAGE_CHARS, Condition, ConditionType, TuningStatus
 from pando_operator.scaling import Decision, Limit
 
 
@@ -82,6 +84,21 @@ def unapplied(reason: str) -> tuple[Verdict, Verdict]:
         Verdict(ConditionType.READY, False, reason, message),
         Verdict(ConditionType.PROGRESSING, False, reason, message),
     )
+
+
+def tuned_for_other_traffic(tuning: TuningStatus | None, now: datetime) -> Verdict:
+    kind = ConditionType.TUNED_FOR_OTHER_TRAFFIC
+    if tuning is None:
+        return Verdict(kind, False, "NotTuned")
+    tuned = f"{tuning.trace}, {tuning.date}"
+    if not has_other_traffic(tuning, now):
+        return Verdict(kind, False, "AsExpected", f"tuned on {tuned}")
+    assert tuning.other_since is not None
+    message = (
+        f"since {tuning.other_since:%Y-%m-%d} the traffic has been another one than that of"
+        f" {tuned}: {tuning.other}. Record it and run pando tune again"
+    )
+    return Verdict(kind, True, "OtherTraffic", message)
 
 
 _STALLS = ("InvalidSpec", "NameTaken", "Forbidden", "Invalid", "ProgressDeadlineExceeded")

@@ -7,6 +7,7 @@ Read in this order:
     adapters.py    `spec.adapters`, and their status
     scaling.py     `spec.scaling`: such a policy, with mode, drain, warm and shadow policies
     status.py      `status`
+    tuned_on.py    the annotation of what the scaling was tuned on
     base.py        base classes and schema markers
     rules.py       what a rule between fields is; each part above states its own, `rules`
     parse.py       reads a pool and reports all of its errors

@@ -26,6 +26,7 @@ class ConditionType(StrEnum):
     ADAPTERS_READY = "AdaptersReady"
     DEGRADED = "Degraded"
     STALLED = "Stalled"
+    TUNED_FOR_OTHER_TRAFFIC = "TunedForOtherTraffic"
 
 
 class Condition(StatusPart):
@@ -67,6 +68,29 @@ class ShadowResult(StatusPart):
     since: datetime | None = None
 
 
+class TrafficDay(StatusPart):
+    """What the pool's workers have computed in a day, so far."""
+
+    since: datetime
+    until: datetime
+    requests: Annotated[int, Field(ge=0)] = 0
+    prompt_tokens: Annotated[int, Field(ge=0)] = 0
+    cached_tokens: Annotated[int, Field(ge=0)] = 0
+    output_tokens: Annotated[int, Field(ge=0)] = 0
+
+
+class TuningStatus(StatusPart):
+    """The traffic that the pool's scaling was tuned on, and today's."""
+
+    trace: str
+    date: Annotated[str, Field(description="of the search, such as 2026-11-26")]
+    day: TrafficDay
+    other_since: Annotated[
+        datetime | None, Field(description="since when each day's traffic was another one")
+    ] = None
+    other: Annotated[str, Field(description="how it differed on the last whole day")] = ""
+
+
 class WorkerPoolStatus(StatusPart):
     observed_generation: Annotated[
         int, Field(ge=0, description="the generation of the spec that this status describes")
@@ -103,6 +127,10 @@ class WorkerPoolStatus(StatusPart):
     adapters_ready: Annotated[
         str, Field(description="adapters that all replicas have, of those in the spec, such as 2/3")
     ] = ""
+    tuning: Annotated[
+        TuningStatus | None,
+        Field(description="what the annotation pando.dev/tuned-on says, compared with the traffic"),
+    ] = None
     start_seconds: Annotated[
         tuple[float, ...],
         Field(description="seconds from decision to ready of the last replicas, newest last"),

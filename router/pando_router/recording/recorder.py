@@ -31,7 +31,7 @@ EVERY_S = 0.2
 CLEAN_S = 60.0  # between two looks for recordings that are too old
 MAX_WAITING = 64 * 1024 * 1024  # bytes
 RECORD_BYTES = 1024  # size of a record or its line in memory, without its keys
-AT_ONCE = 64  # lines that are written together
+AT_ONCE = 32 * 1024  # bytes of lines that are written together
 
 # The thread hides so many keys, then sleeps so that the event loop can run: Python itself would let
 # the thread continue for 5 ms while requests wait. A prompt with more of them is hidden there.
@@ -180,10 +180,8 @@ class Recorder(Listener):
         try:
             self._clean()
             self._files.hide_behind(disguise.secret)
-            while written < len(lines):
-                some = lines[written : written + AT_ONCE]
-                packed = b"\n".join([_packed(line, disguise) for line in some])
-                self._files.write(packed + b"\n", self.now)
+            for some in _together(lines, disguise):
+                self._files.write(b"\n".join([*some, b""]), self.now)
                 written += len(some)
         except OSError as error:
             return written, error.strerror or str(error)
@@ -209,6 +207,19 @@ def _requests(lines: Sequence[Line]) -> int:
 
 
 _encode = msgspec.json.Encoder().encode
+
+
+def _together(lines: Sequence[Line], disguise: Disguise) -> Iterator[list[bytes]]:
+    some, size = list[bytes](), 0
+    for line in lines:
+        packed = _packed(line, disguise)
+        some.append(packed)
+        size += len(packed)
+        if size >= AT_ONCE:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
 
 
 def _packed(line: Line, disguise: Disguise) -> bytes:

@@ -22,6 +22,7 @@ from pando_operator.controller.verdicts import (
     scaling_active,
     scaling_limited,
     stalled,
+    tuned_for_other_traffic,
     unapplied,
     waiting,
 )
@@ -85,6 +86,7 @@ class Reporter:
                     scaling_active(seen.mode, seen.decision, is_starting=seen.is_starting),
                     scaling_limited(seen.mode, seen.decision, seen.gpus.reason),
                     *self._on_adapters(seen),
+                    *_on_tuning(seen, memory),
                     seen.degraded,
                     stalled(seen.degraded),
                 ),
@@ -95,6 +97,7 @@ class Reporter:
             shadows=tuple(shadow.result for shadow in memory.shadows.values()),
             adapters=seen.adapters,
             adapters_ready=summary(seen.adapters),
+            tuning=memory.tuning,
             start_seconds=memory.starts,
             history=to_status(memory.history),
         )
@@ -257,6 +260,14 @@ def _progress(seen: Observation, memory: Memory) -> tuple[Verdict, Verdict]:
     return ready, progressing if memory.waits_for is None else waiting(memory.waits_for)
 
 
+def _on_tuning(seen: Observation, memory: Memory) -> list[Verdict]:
+    """A pool that was never tuned has no such condition."""
+    types = {one.type for one in seen.pool.status.conditions}
+    if memory.tuning is None and ConditionType.TUNED_FOR_OTHER_TRAFFIC not in types:
+        return []
+    return [tuned_for_other_traffic(memory.tuning, moment(seen.now))]
+
+
 def _status_of(item: Object) -> WorkerPoolStatus:
     """The item's status; an empty one if it cannot be read, since anyone may have written it."""
     try:
@@ -319,6 +330,8 @@ def _changed_conditions(before: WorkerPoolStatus, after: WorkerPoolStatus) -> li
                 )
             case ConditionType.ADAPTERS_READY if old and not is_bad and old.status != one.status:
                 said.append(Reported("Normal", "AdaptersReady", one.message))
+            case ConditionType.TUNED_FOR_OTHER_TRAFFIC if one.status == "True":
+                said.append(Reported("Normal", "TunedForOtherTraffic", one.message))
             case ConditionType.SCALING_ACTIVE if one.reason == "SignalsMissing":
                 said.append(Reported("Warning", one.reason, one.message))
             case ConditionType.SCALING_ACTIVE if old and old.reason == "SignalsMissing":

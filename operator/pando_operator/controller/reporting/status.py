@@ -12,11 +12,11 @@ WORDS_S = 15.0
 """Shortest interval between two writes that change only words and numbers."""
 
 HISTORY_S = 120.0
-"""Shortest interval between two writes that change only the history, which a restarted operator
-reads."""
+"""Shortest interval between two writes that change only the history and the traffic of the day,
+which a restarted operator reads."""
 
 
-_NO_FACTS = {"pressure", "reason", "history", "shadows", "adapters", "conditions"}
+_NO_FACTS = {"pressure", "reason", "history", "shadows", "adapters", "conditions", "tuning"}
 
 
 def is_due(before: WorkerPoolStatus, after: WorkerPoolStatus, age_s: float) -> bool:
@@ -32,9 +32,12 @@ def _facts(status: WorkerPoolStatus) -> dict[str, Any]:
     facts = status.model_dump(exclude=_NO_FACTS)
     facts["adapters"] = [one.model_dump(exclude={"state"}) for one in status.adapters]
     facts["shadows"] = [(shadow.name, shadow.desired) for shadow in status.shadows]
+    facts["tuning"] = status.tuning and (status.tuning.trace, status.tuning.other)
     facts["conditions"] = [(one.type, one.status, one.reason) for one in status.conditions]
     return facts
 
 
 def _words(status: WorkerPoolStatus) -> dict[str, Any]:
-    return status.model_dump(exclude={"history": True, "shadows": {"__all__": {"replica_hours"}}})
+    return status.model_dump(
+        exclude={"history": True, "tuning": True, "shadows": {"__all__": {"replica_hours"}}}
+    )
