@@ -27,7 +27,7 @@ from pando_router.recording.switch import Switch
 from pando_router.telemetry.bounded_log import BoundedLog
 from pando_router.telemetry.metrics import Metrics
 
-EVERY_S = 0.2
+EVERY_S = 1.0  # between two writes: each wakes a thread beside a busy event loop
 CLEAN_S = 60.0  # between two looks for recordings that are too old
 MAX_WAITING = 64 * 1024 * 1024  # bytes
 RECORD_BYTES = 1024  # size of a record or its line in memory, without its keys
