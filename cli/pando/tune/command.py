@@ -77,7 +77,7 @@ def _search(
     known = KnownRuns(settings.output / FILE, _name(settings, plan), resume=settings.resume)
     limits = Limits(settings.trials, settings.minutes, jobs(settings), settings.vary)
     display = Display()
-    crew = Crew(plan.source, limits.at_a_time, signals, partial(configure, log))
+    crew = Crew(plan.parts, plan.goal, limits.at_a_time, signals, partial(configure, log))
     try:
         return Course(plan, limits, crew, known, display, settings.seed, about).go()
     finally:
@@ -89,7 +89,7 @@ def _name(settings: TuneSettings, plan: "TunePlan") -> str:
     """What all runs of a search have in common."""
     own = ("output", "jobs", "resume", "trials", "minutes", "anyway", "search", "only", "vary")
     same = settings.model_dump(mode="json", exclude=set(own))
-    files = [(path.name, path.stat().st_size) for path in plan.source.trace.paths]
+    files = [(path.name, path.stat().st_size) for path in plan.planned.trace.paths]
     return repr((version(), same, files, plan.document))
 
 
@@ -102,7 +102,9 @@ def _about(settings: TuneSettings, plan: "TunePlan") -> "TuneAbout":
         pando_version=version(),
         trace=", ".join(settings.trace),
         parts=plan.parts.how,
-        searched_requests=len(plan.parts.searched),
+        searched_requests=len(plan.parts.whole),
+        tried_on=len(plan.parts.tried),
+        checked_on=len(plan.parts.searched),
         judged_requests=len(plan.parts.judged),
         pool=str(settings.pool),
         name=plan.planned.pool.name,

@@ -21,6 +21,7 @@ from pando_sim.tuning.choice import (
     front,
     holds,
     in_order,
+    next_ones,
     no_worse,
     recommended,
 )
@@ -33,6 +34,7 @@ from pando_sim.tuning.findings import (
     TuneAbout,
 )
 from pando_sim.tuning.goal import HOPELESS, WEEK_HOURS
+from pando_sim.tuning.parts import Stage
 from pando_sim.tuning.score import Score
 from pando_sim.tuning.search import GENERATION, Search
 from pando_sim.tuning.space import Candidate, Space, Values
@@ -43,7 +45,7 @@ FULL = "always full"
 """The name of today's manifest with as many replicas as it may have, all the time."""
 
 FINALISTS = 4  # played with variations
-MOST_JUDGED = 8  # of the front
+MOST_JUDGED = 8  # of the front, if the part that judges is short
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ class Course:
         self._about = about
         self._search = Search(plan.space, seed)
         self._points: list[Point] = []
+        self._only_tried: list[Point] = []  # on the shorter excerpt
         self._contributions: list[Contribution] = []
         self._best: Point | None = None
         self._trials = self._refused = 0
@@ -86,6 +89,8 @@ class Course:
         try:
             self._begin()
             self._try_candidates()
+            if self._plan.parts.has_excerpt:
+                self._play_longer()
             self._settle()
             self._judge()
         except Interrupted:
@@ -108,8 +113,8 @@ class Course:
             Point(name, one.values, outcome)
             for name, one, outcome in zip(names, made, outcomes, strict=True)
         ]
-        self._check_reachable(outcomes[2])
-        self._display.estimated(self._limits.trials, outcomes, self._limits.at_a_time)
+        self._check_reachable(made[2], outcomes[2])
+        self._display.estimated(self._limits.trials, outcomes, self._limits.at_a_time, plan.parts)
 
     def _full(self) -> Candidate:
         document = deepcopy(self._plan.document)
@@ -120,7 +125,7 @@ class Course:
         space = Space(document, self._plan.sim.policy[0], self._plan.space.knobs)
         return space.candidate(space.today)
 
-    def _check_reachable(self, full: Score) -> None:
+    def _check_reachable(self, candidate: Candidate, full: Score) -> None:
         goal, scaling = self._plan.goal, self._plan.planned.pool.spec.scaling
         if goal.budget is not None:
             least = self._plan.planned.pool.spec.tensor_parallel_size * WEEK_HOURS
@@ -128,7 +133,10 @@ class Course:
                 raise TunePlanError(
                     f"--budget {goal.budget:g}: one replica all week costs {least:g} GPU-hours"
                 )
-        elif not full.meets(goal):
+            return
+        if not full.meets(goal) and self._plan.parts.has_excerpt:  # which may be harder
+            full = self._play([self._job(candidate, name=FULL, stage=Stage.SEARCHED)])[0]
+        if not full.meets(goal):
             raise TunePlanError(
                 f"no number of replicas up to maxReplicas, {scaling.max_replicas}, reaches this:"
                 f" with all of them all the time {full.late:.1%} of the requests have a first token"
@@ -168,6 +176,33 @@ class Course:
             self._points.append(Point(job.name, candidate.values, outcome))
             self._search.tell(trial, outcome)
 
+    def _play_longer(self) -> None:
+        """Plays today's manifest, the defaults and the best candidates on the longer excerpt."""
+        self._display.begins("the best candidates on a longer excerpt")
+        tried, self._only_tried = self._points, []
+        longer = self._longer(tried[:2])
+        found: list[Point] = []
+        while more := next_ones([one for one in tried if one.name != FULL], found, self._plan.goal):
+            known = {one.name: one for one in longer}
+            new = self._longer([one for one in more if one.name not in known])
+            longer += new
+            found += [known.get(one.name) or new.pop(0) for one in more]
+        names = {one.name for one in longer}
+        self._points = longer
+        self._only_tried = [one for one in tried if one.name not in names]
+
+    def _longer(self, points: Sequence[Point]) -> list[Point]:
+        made = [self._plan.space.candidate(one.values) for one in points]
+        jobs = [
+            self._job(candidate, name=one.name, stage=Stage.SEARCHED)
+            for one, candidate in zip(points, made, strict=True)
+        ]
+        outcomes = self._play(jobs)
+        return [
+            Point(one.name, one.values, outcome, tried=one.searched)
+            for one, outcome in zip(points, outcomes, strict=True)
+        ]
+
     def _settle(self) -> None:
         """Finds the recommended point, without fields that change nothing."""
         ordered = self._ordered()
@@ -181,18 +216,18 @@ class Course:
             return
         self._display.begins("what each field contributes")
         without = self._without(best)
-        useless = [
-            path for path, one in without.items() if no_worse(one, best.searched, self._plan.goal)
-        ]
+        tried, goal = best.tried or best.searched, self._plan.goal
+        useless = [path for path, one in without.items() if no_worse(one, tried, goal)]
         if useless:
             values = best.values | {path: self._plan.space.today[path] for path in useless}
             simple = self._played(values, f"{best.name}, simplified")
-            if simple is not None and no_worse(simple.searched, best.searched, self._plan.goal):
+            if simple is not None and no_worse(simple.searched, best.searched, goal):
                 if self._limits.varies:
                     self._vary([simple])
                 if recommended([simple, best], self._today) is simple:
                     self._points.append(simple)
                     self._best = best = simple
+                    tried = best.tried or best.searched
                     without = self._without(best)
         space = self._plan.space
         words = {knob.path: knob.words for knob in space.knobs}
@@ -202,6 +237,7 @@ class Course:
                 words=words[path],
                 today=space.today[path],
                 value=best.values[path],
+                with_it=tried,
                 without=outcome,
             )
             for path, outcome in without.items()
@@ -210,12 +246,14 @@ class Course:
     def _judge(self) -> None:
         self._display.begins("the best candidates on the other part of the trace")
         assert self._best is not None, "it was settled"
-        chosen = [self._today, self._defaults, self._best, *front(self._candidates)[-MOST_JUDGED:]]
+        chosen = [self._today, self._defaults, self._best]
+        if not self._plan.parts.has_excerpt:
+            chosen += front(self._candidates)[-MOST_JUDGED:]
         points = list({one.name: one for one in chosen}.values())
         jobs = []
         for point in points:
             candidate = self._plan.space.candidate(point.values)
-            jobs.append(self._job(candidate, name=point.name, is_judged=True))
+            jobs.append(self._job(candidate, name=point.name, stage=Stage.JUDGED))
         for point, outcome in zip(points, self._play(jobs), strict=True):
             point.judged = outcome
 
@@ -238,13 +276,23 @@ class Course:
             candidate = self._plan.space.candidate(values)
         except InvalidPool:
             return None
-        return Point(name, candidate.values, self._play([self._job(candidate, name=name)])[0])
+        if not self._plan.parts.has_excerpt:
+            return Point(name, candidate.values, self._play([self._job(candidate, name=name)])[0])
+        stages = (Stage.TRIED, Stage.SEARCHED)
+        jobs = [self._job(candidate, name=name, stage=stage) for stage in stages]
+        tried, searched = self._play(jobs)
+        return Point(name, candidate.values, searched, tried=tried)
 
     def _vary(self, points: Sequence[Point]) -> None:
         new = {point.name: point for point in points if not point.varied}
         todo = [(point, one) for point in new.values() for one in VARIATIONS]
         jobs = [
-            self._job(self._plan.space.candidate(point.values), name=point.name, variation=one)
+            self._job(
+                self._plan.space.candidate(point.values),
+                name=point.name,
+                variation=one,
+                stage=Stage.SEARCHED,
+            )
             for point, one in todo
         ]
         for (point, variation), outcome in zip(todo, self._play(jobs), strict=True):
@@ -256,14 +304,14 @@ class Course:
         *,
         bounds: Bounds = NO_BOUNDS,
         name: str = "",
-        is_judged: bool = False,
+        stage: Stage = Stage.TRIED,
         variation: Variation = AS_RECORDED,
     ) -> Job:
         return Job(
             name=name,
             spec=self._plan.fleet(candidate),
             pool=candidate.pool,
-            is_judged=is_judged,
+            stage=stage,
             variation=variation,
             bounds=bounds,
         )
@@ -311,13 +359,14 @@ class Course:
             patch = annotated(patch, self._plan.noted)
         on_front = {one.name for one in front(self._candidates)}
         policy = chosen.values.get("policy")
+        every = [*self._points, *self._only_tried]
         return Findings(
             about=self._about,
             trials=self._trials,
-            lost=sum(not one.searched.is_whole for one in self._points),
+            lost=sum(not (one.tried or one.searched).is_whole for one in every),
             refused=self._refused,
             interrupted=interrupted,
-            points=[_shown(one, one.name in on_front) for one in self._points],
+            points=[self._shown(one, is_on_front=one.name in on_front) for one in every],
             recommended=chosen.name,
             is_kept_today=keeps,
             contributions=[] if keeps else self._contributions,
@@ -327,20 +376,20 @@ class Course:
             apply=self._apply(patch) if patch else "",
         )
 
+    def _shown(self, point: Point, *, is_on_front: bool) -> Shown:
+        worst = point.worst
+        return Shown(
+            name=point.name,
+            values=point.values,
+            is_on_front=is_on_front,
+            is_only_tried=self._plan.parts.has_excerpt and point.tried is None,
+            searched=point.searched,
+            judged=point.judged,
+            varied=point.varied,
+            worst=None if worst is None else worst[0],
+        )
+
     def _apply(self, patch: dict[str, Any]) -> str:
         metadata = self._plan.planned.pool.metadata
         words = ["kubectl", "patch", "workerpool", metadata.name, "--namespace", metadata.namespace]
         return shlex.join([*words, "--type", "merge", "--patch", json.dumps(patch)])
-
-
-def _shown(point: Point, is_on_front: bool) -> Shown:
-    worst = point.worst
-    return Shown(
-        name=point.name,
-        values=point.values,
-        is_on_front=is_on_front,
-        searched=point.searched,
-        judged=point.judged,
-        varied=point.varied,
-        worst=None if worst is None else worst[0],
-    )

@@ -1,8 +1,8 @@
-"""`Crew`: processes that read the trace once, keep both of its parts, and make one run after the
-other."""
+"""`Crew`: processes that get the parts of the trace once, and make one run after the other."""
 
 import asyncio
 import gc
+import pickle
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,10 +10,11 @@ from multiprocessing.connection import Connection, wait
 
 from pando.sim.processes import Child, end, how_ended, lead_group, start
 from pando.sim.runs import POLL_S, Interrupted, RunError
-from pando.tune.plan import TraceSource
 from pando.up.signals import EndSignals
 from pando_operator.resource.pool import WorkerPool
 from pando_sim.spec import FleetSpec
+from pando_sim.tuning.goal import Goal
+from pando_sim.tuning.parts import Parts, Stage
 from pando_sim.tuning.score import Score
 from pando_sim.tuning.variations import Variation
 from pando_sim.tuning.watch import Bounds, run
@@ -26,7 +27,7 @@ class Job:
     name: str
     spec: FleetSpec
     pool: WorkerPool
-    is_judged: bool  # on which part
+    stage: Stage
     variation: Variation
     bounds: Bounds
 
@@ -36,12 +37,14 @@ class Crew:
 
     def __init__(
         self,
-        source: TraceSource,
+        parts: Parts,
+        goal: Goal,
         size: int,
         signals: EndSignals,
         configure_logs: Callable[[], None],
     ) -> None:
-        self._source = source
+        self._parts = pickle.dumps(parts)  # reading the trace again would take many times as long
+        self._goal = goal
         self._size = size
         self._signals = signals
         self._configure_logs = configure_logs
@@ -75,8 +78,9 @@ class Crew:
         self._children = []
 
     def _start(self) -> Child:
-        child = start(_work, "tune", self._source, self._configure_logs)
+        child = start(_work, "tune", self._goal, self._configure_logs)
         self._children.append(child)
+        child.connection.send_bytes(self._parts)
         return child
 
 
@@ -93,7 +97,7 @@ def _receive(child: Child, name: str) -> Score:
 
 
 def _work(
-    source: TraceSource,
+    goal: Goal,
     connection: "Connection[Score | str, Job]",
     configure_logs: Callable[[], None],
 ) -> None:
@@ -101,18 +105,17 @@ def _work(
     lead_group()
     configure_logs()
     try:
-        parts = source.parts()
+        parts: Parts = pickle.loads(connection.recv_bytes())
         gc.freeze()  # the trace stays, so collections need not scan it
         while True:
             job = connection.recv()
-            requests = parts.judged if job.is_judged else parts.searched
             connection.send(
                 asyncio.run(
                     run(
                         job.spec,
                         job.pool,
-                        requests,
-                        source.goal,
+                        parts.of(job.stage),
+                        goal,
                         bounds=job.bounds,
                         variation=job.variation,
                     )

@@ -9,9 +9,12 @@ from rich.table import Table
 from pando_sim.report.measures import percent, seconds, span
 from pando_sim.tuning.choice import Point
 from pando_sim.tuning.findings import DEFAULTS, TODAY, Findings, Shown
+from pando_sim.tuning.parts import Parts
 from pando_sim.tuning.score import Score
 from pando_sim.tuning.words import called, contribution, important, sentences
 
+FIELDS, LONGER_RUNS, JUDGED_RUNS = 10, 5, 3
+"""Runs after the candidates, about: of changed fields, on the longer excerpt, and that judge."""
 LEAST_WIDTH = 110  # characters per line when the output is not a terminal
 NONE = "–"  # noqa: RUF001
 _CLEAR = "\r\x1b[K"
@@ -30,13 +33,19 @@ class Display:
     def begins(self, what: str) -> None:
         self._say(f"Simulating {what}")
 
-    def estimated(self, trials: int, outcomes: Sequence[Score], at_a_time: int) -> None:
+    def estimated(
+        self, trials: int, outcomes: Sequence[Score], at_a_time: int, parts: Parts
+    ) -> None:
         run_s = sum(one.wall_s for one in outcomes) / len(outcomes)
-        about_s = trials * run_s / at_a_time
+        runs = float(trials + FIELDS)
+        if parts.has_excerpt:
+            runs += LONGER_RUNS * len(parts.searched) / len(parts.tried)
+        runs += JUDGED_RUNS * len(parts.judged) / len(parts.tried)
+        about_s = runs * run_s / at_a_time
         self._search_began_s = time.monotonic()
         self._say(
-            f"A run takes about {seconds(run_s)}: {trials} candidates, {at_a_time} at a time, at"
-            f" most about {span(about_s)}; Ctrl-C ends it with what was found",
+            f"A run takes about {seconds(run_s)}: {trials} candidates, {at_a_time} at a time, and"
+            f" judging, at most about {span(about_s)}; Ctrl-C ends it with what was found",
             keeps=True,
         )
 
@@ -80,8 +89,7 @@ def show(findings: Findings, page: str) -> None:
         console = Console(width=LEAST_WIDTH)
     console.print(_table(findings))
     lines = ["", *sentences(findings)]
-    best = findings.point(findings.recommended)
-    lines += [f"  {contribution(one, best.searched)}" for one in findings.contributions]
+    lines += [f"  {contribution(one)}" for one in findings.contributions]
     if findings.importances:
         hours, missed = findings.importances
         lines.append(

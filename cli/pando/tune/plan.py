@@ -11,7 +11,7 @@ from pando_operator.resource.tuned_on import TunedOn
 from pando_sim.policies.pando import own
 from pando_sim.settings import ReplaySettings, SimSettings
 from pando_sim.spec import FleetSpec
-from pando_sim.traces import Shape, Trace, TraceError, open_trace, shaped
+from pando_sim.traces import TraceError, open_trace, shaped
 from pando_sim.tuning.goal import Goal
 from pando_sim.tuning.knobs import POLICY, KnobError, asked_knob, scaling_knobs
 from pando_sim.tuning.parts import Parts, divided
@@ -25,22 +25,9 @@ class TunePlanError(Exception):
     """These settings cannot be searched; the message is one line."""
 
 
-@dataclass(frozen=True, slots=True)
-class TraceSource:
-    """What every process needs to play the parts of the trace."""
-
-    trace: Trace
-    shape: Shape
-    seed: int
-    goal: Goal
-
-    def parts(self) -> Parts:
-        return divided(list(shaped(self.trace, self.shape)), self.seed)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunePlan:
-    source: TraceSource
+    goal: Goal
     parts: Parts
     document: dict[str, Any]  # today's manifest
     space: Space
@@ -48,10 +35,6 @@ class TunePlan:
     planned: SimPlan  # the same run
     unplayed: int  # lines of the trace that are left out
     noted: TunedOn | None = None  # on what it writes
-
-    @property
-    def goal(self) -> Goal:
-        return self.source.goal
 
     def fleet(self, candidate: Candidate) -> FleetSpec:
         """Raises SimPlanError if the candidate cannot be simulated."""
@@ -93,11 +76,11 @@ def make_tune_plan(settings: TuneSettings) -> TunePlan:
         _check_has_times(settings)
         planned = make_plan(sim)
         unplayed = planned.trace.unplayed.lines.total()
-        source = TraceSource(planned.trace, planned.tasks[0].shape, settings.seed, goal)
-        parts = source.parts()
+        requests = list(shaped(planned.trace, planned.tasks[0].shape))
+        parts = divided(requests, settings.seed, settings.excerpt)
     except (manifest.ManifestError, KnobError, SimPlanError, TraceError) as error:
         raise TunePlanError(" ".join(str(error).split())) from None
-    if not parts.searched or not parts.judged:
+    if not parts.whole or not parts.judged:
         raise TunePlanError(
             f"{settings.trace[0]}: all of its requests are one conversation, so there is nothing to"
             " judge on"
@@ -105,7 +88,7 @@ def make_tune_plan(settings: TuneSettings) -> TunePlan:
     if parts.too_short and not settings.anyway:
         raise TunePlanError(f"{parts.too_short}; --anyway searches it all the same")
     return TunePlan(
-        source=source,
+        goal=goal,
         parts=parts,
         document=document,
         space=space,

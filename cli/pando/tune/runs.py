@@ -68,7 +68,7 @@ class KnownRuns:
 
 def _key(job: Job) -> str:
     pool = job.pool.spec.model_dump_json(by_alias=True)
-    what: list[Any] = [pool, job.spec, job.is_judged, job.variation, job.bounds]
+    what: list[Any] = [pool, job.spec, job.stage, job.variation, job.bounds]
     return _hash(repr(what))
 
 

@@ -64,6 +64,15 @@ class TuneSettings(ReplaySettings):
             " that take twice as long, and a lost replica; leaves out those on a cliff"
         ),
     ] = False
+    excerpt: Annotated[
+        int,
+        Field(
+            ge=100,
+            description="most requests, about, of a run that tries a candidate; where the part of"
+            " the trace that is searched has more, it is an excerpt of it, and the best candidates"
+            " are played again on four times as much",
+        ),
+    ] = 6000
     trials: Annotated[int, Field(ge=1, le=100_000, description="candidates to try")] = 60
     minutes: Annotated[
         float | None,

@@ -17,7 +17,8 @@ class Point:
 
     name: str  # of the candidate
     values: Values
-    searched: Score
+    searched: Score  # of the shorter excerpt, if it was not played on the longer one
+    tried: Score | None = None  # of the shorter excerpt, if it was played on the longer one
     varied: dict[str, Score] = field(default_factory=dict)  # on the part that was searched
     judged: Score | None = None
 
@@ -35,6 +36,32 @@ def front(points: Sequence[Point]) -> list[Point]:
         if not kept or one.searched.missed < kept[-1].searched.missed:
             kept.append(one)
     return kept
+
+
+def next_ones(tried: Sequence[Point], played: Sequence[Point], goal: Goal) -> list[Point]:
+    """Which of the points that were tried on an excerpt to play on the longer one next: along their
+    front, first the best and its dearer neighbour; then cheaper ones as long as the cheapest keeps
+    the goal's times, or dearer ones as long as none does. With a budget: dearer ones as long as it
+    pays for the dearest, or cheaper ones as long as it pays for none.
+
+    `played`: the results for those that earlier calls returned, by the same names.
+    """
+    line = front(tried)
+    places = {one.name: place for place, one in enumerate(line)}
+    if not played:
+        first = places[in_order(line, goal)[0].name]
+        return line[first : first + 2]
+    known = {places[one.name]: one for one in played}
+    low, high = min(known), max(known)
+    dearer, cheaper = line[high + 1 : high + 3], line[max(0, low - 2) : low]
+    if goal.budget is None:
+        if known[low].searched.meets(goal):
+            return cheaper
+        return [] if any(one.searched.meets(goal) for one in played) else dearer
+    if known[high].searched.gpu_hours_a_week <= goal.budget:
+        return dearer
+    paid = any(one.searched.gpu_hours_a_week <= goal.budget for one in played)
+    return [] if paid else cheaper
 
 
 def in_order(points: Sequence[Point], goal: Goal) -> list[Point]:

@@ -15,11 +15,12 @@ TODAY, DEFAULTS = "today", "defaults"
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """A candidate."""
+    """A candidate. `searched` is of the shorter excerpt if it was not played on the longer one."""
 
     name: str
     values: dict[str, Value]
     is_on_front: bool
+    is_only_tried: bool = False  # not on the longer excerpt
     searched: Score
     judged: Score | None = None
     varied: dict[str, Score] = {}  # by variation, on the part that was searched
@@ -33,7 +34,8 @@ class Contribution(msgspec.Struct, frozen=True, kw_only=True):
     words: str
     today: Value
     value: Value
-    without: Score  # the same point with the field as it is today, on the part searched
+    with_it: Score  # of the recommended point, on the requests on which candidates are tried
+    without: Score  # the same point with the field as it is today, on the same requests
 
 
 class TuneAbout(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +43,9 @@ class TuneAbout(msgspec.Struct, frozen=True, kw_only=True):
     pando_version: str
     trace: str
     parts: str  # how the trace was divided
-    searched_requests: int
+    searched_requests: int  # of the whole part
+    tried_on: int  # of them, in the runs that try candidates
+    checked_on: int  # of them, in the runs that `Shown.searched` is of
     judged_requests: int
     pool: str
     name: str  # of the pool

@@ -1,5 +1,8 @@
 """Divides a trace: candidates are searched on one part of it and judged on the other.
 
+If a part is long, candidates are tried on an excerpt of it, and the best ones are played again on a
+longer excerpt (successive halving). What is recommended is judged on the whole other part.
+
 A trace of two days or more is divided by days. A shorter one is divided by conversations: each
 belongs to one part, and each part is played twice, the second time as other conversations and
 `SHIFT_S` later, so that it has about as many requests a second, and the same hours, as the whole.
@@ -7,6 +10,7 @@ belongs to one part, and each part is played twice, the second time as other con
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from heapq import merge
 from operator import itemgetter
 from typing import cast
@@ -16,24 +20,50 @@ from xxhash import xxh3_64_intdigest
 from pando_sim.request import Request
 from pando_sim.traces.lasting import Lasting
 from pando_sim.traces.prompts import TracePrompt
+from pando_sim.tuning.excerpt import excerpt
 
 DAY_S = 86_400.0
 SHIFT_S = 45.0
 LEAST_REQUESTS = 1000  # of a part: 1 % of them are ten
 LEAST_S = 3600.0
+LONGER = 4
+"""So many times as many requests as the shorter excerpt has the longer one."""
+
+
+class Stage(StrEnum):
+    """On which requests a run is."""
+
+    TRIED = "tried"  # all candidates
+    SEARCHED = "searched"  # the best ones; the same requests if the part is short
+    JUDGED = "judged"  # on the other part, whole
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
     how: str  # it was divided, as the end of a sentence
+    whole: list[Request]  # the part to search on
+    tried: list[Request]
     searched: list[Request]
     judged: list[Request]
 
     @property
+    def has_excerpt(self) -> bool:
+        return len(self.tried) < len(self.searched)
+
+    def of(self, stage: Stage) -> list[Request]:
+        match stage:
+            case Stage.TRIED:
+                return self.tried
+            case Stage.SEARCHED:
+                return self.searched
+            case Stage.JUDGED:
+                return self.judged
+
+    @property
     def too_short(self) -> str:
         """Why nothing can be said from it; empty if something can."""
-        few = min(len(self.searched), len(self.judged))
-        last_s = min(self.searched[-1].at_s, self.judged[-1].at_s) if few else 0.0
+        few = min(len(self.whole), len(self.judged))
+        last_s = min(self.whole[-1].at_s, self.judged[-1].at_s) if few else 0.0
         if few < LEAST_REQUESTS:
             return (
                 f"the smaller part of the trace has {few:,} requests: the 99th percentile is"
@@ -47,20 +77,29 @@ class Parts:
         return ""
 
 
-def divided(requests: Sequence[Request], seed: int) -> Parts:
-    """`requests`: a whole trace, in order, with numbers from 0."""
+def divided(requests: Sequence[Request], seed: int, most: int) -> Parts:
+    """
+    Args:
+        requests: a whole trace, in order, with numbers from 0.
+        most: about as many requests has the excerpt on which candidates are tried.
+    """
     days = int(requests[-1].at_s // DAY_S) + 1 if requests else 0
     if days >= 2:
         cut = max(1, days * 2 // 3)
         first = [one for one in requests if one.at_s < cut * DAY_S]
         rest = [one for one in requests if one.at_s >= cut * DAY_S]
         how = f"by days: the first {cut} to search, the other {days - cut} to judge"
-        return Parts(how, _renumbered(first, 0.0), _renumbered(rest, cut * DAY_S))
+        return _parts(how, _renumbered(first, 0.0), _renumbered(rest, cut * DAY_S), most)
     lasting = _lasting(requests)
     folds = _folds(requests, lasting, seed)
     parts = [[one for one, fold in zip(requests, folds, strict=True) if fold == n] for n in (0, 1)]
     how = "by conversations: half of them to search, half to judge, each half played twice"
-    return Parts(how, *(_twice(part, lasting) for part in parts))
+    searched, judged = (_twice(part, lasting) for part in parts)
+    return _parts(how, searched, judged, most)
+
+
+def _parts(how: str, whole: list[Request], judged: list[Request], most: int) -> Parts:
+    return Parts(how, whole, excerpt(whole, most), excerpt(whole, LONGER * most), judged)
 
 
 def _lasting(requests: Sequence[Request]) -> Lasting:

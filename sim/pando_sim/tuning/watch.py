@@ -74,7 +74,7 @@ class _Watch:
             raise _Beaten
 
     def ended(self, request: Request, served: Served) -> None:
-        self._scaler.ended(request, served)
+        # The scaler is not told: it would only work out what each of its changes cost.
         finished = served.outcome is Outcome.FINISHED
         late = not (finished and served.ttft_s <= self._goal.ttft_s)
         slow = not (finished and served.token_gap_s <= self._goal.gap_s)

@@ -25,6 +25,8 @@ def sentences(findings: Findings) -> list[str]:
         said.append(f"Lines of the trace that cannot be played, and were left out: {count:,}.")
     if findings.about.warning:
         said.append(f"This says little: {findings.about.warning}.")
+    if findings.about.tried_on < findings.about.checked_on:
+        said.append(_excerpts(findings))
     if findings.is_kept_today:
         said.append(
             "Keep today's manifest: what was found on the part that was searched does not hold on"
@@ -48,8 +50,9 @@ def sentences(findings: Findings) -> list[str]:
     return said
 
 
-def contribution(one: Contribution, best: Score) -> str:
+def contribution(one: Contribution) -> str:
     """What a field of the recommended point is good for."""
+    best = one.with_it
     name = one.path.removeprefix(SCALING)
     change = f"{name} {shown(one.today)} → {shown(one.value)}"
     if not one.without.is_whole:
@@ -79,6 +82,15 @@ def _goal(findings: Findings) -> str:
     if about.budget is not None:
         return f"Asked for: the fewest misses of {times} for {about.budget:g} GPU-hours a week."
     return f"Asked for: 99 % of the requests with {times}, for the fewest GPU-hours."
+
+
+def _excerpts(findings: Findings) -> str:
+    about = findings.about
+    return (
+        f"Candidates were tried on stretches of the part with {about.tried_on:,} requests, the best"
+        f" on stretches with {about.checked_on:,}, of {about.searched_requests:,} that it has; all"
+        f" {about.judged_requests:,} of the other part judge."
+    )
 
 
 def _numbers(one: Score) -> str:

@@ -114,9 +114,12 @@ def test_a_budget_below_one_replica_and_wrong_fields_are_one_line(
     assert "nothing to go on with" in said
 
 
-def start(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
+def start(
+    folder: Path, *arguments: str, requests: int = 150, seconds: float = 90.0
+) -> "subprocess.Popen[str]":
     """A command in a process group of its own, as a shell starts it."""
-    words = [sys.executable, "-m", "pando", "tune", trace(folder), "--pool", pool(folder)]
+    words = [sys.executable, "-m", "pando", "tune", trace(folder, requests, seconds)]
+    words += ["--pool", pool(folder)]
     words += ["--cost-model", COST, "--ttft-p99", "1", "--start-seconds", "15", "--anyway"]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PANDO_TUNE_")}
     return subprocess.Popen(
@@ -203,3 +206,21 @@ def test_a_target_that_no_size_reaches_is_one_line(tmp_path: Path) -> None:
     assert process.returncode == 2
     said = err.splitlines()[-1]
     assert said.startswith("pando tune: no number of replicas up to maxReplicas, 3, reaches this")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_long_part_is_tried_on_an_excerpt_and_judged_whole(tmp_path: Path) -> None:
+    process = start(tmp_path, "--trials", "6", "--excerpt", "100", requests=600, seconds=7200.0)
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    results = found(tmp_path)
+    about, points = results["about"], {one["name"]: one for one in results["points"]}
+    assert about["tried_on"] < 200 < about["checked_on"] < about["searched_requests"]
+    for name in {"today", "defaults", results["recommended"]}:
+        assert points[name]["searched"]["requests"] == about["checked_on"]
+        assert points[name]["judged"]["requests"] == about["judged_requests"] > 500
+    rest = [one for one in points.values() if one["is_only_tried"]]
+    assert rest
+    assert {one["searched"]["requests"] for one in rest} == {about["tried_on"]}
+    assert "Candidates were tried on stretches of the part" in out

@@ -9,6 +9,7 @@ from pando_sim.tuning.choice import (
     holds,
     in_order,
     is_on_cliff,
+    next_ones,
     no_worse,
     recommended,
 )
@@ -97,3 +98,38 @@ def test_a_field_that_changes_nothing_is_found() -> None:
     assert not no_worse(outcome(101, 0.005), best, GOAL)
     assert not no_worse(outcome(99, 0.02), best, GOAL)
     assert not no_worse(outcome(90, 0.001, ended_at=0.5), best, GOAL)
+
+
+def played_longer(tried: list[Point], true: dict[str, float], goal: Goal) -> list[str]:
+    """The names of those that are played on the longer excerpt, where they miss `true`."""
+    played: list[Point] = []
+    while more := next_ones(tried, played, goal):
+        played += [point(one.name, one.searched.gpu_hours, true[one.name]) for one in more]
+    return [one.name for one in played]
+
+
+TRIED = [point(name, 10 - place, 0.001 * 2**place) for place, name in enumerate("abcdefg")]
+"""The front has g first, the cheapest; d is the cheapest that keeps the times, by the excerpt."""
+
+
+def test_where_the_excerpt_is_right_the_best_and_its_neighbours_are_played_longer() -> None:
+    true = {one.name: one.searched.missed for one in TRIED}
+    assert played_longer(TRIED, true, GOAL) == ["d", "c", "f", "e"]
+
+
+def test_where_the_excerpt_is_too_hard_cheaper_ones_are_played_until_one_fails() -> None:
+    true = {one.name: one.searched.missed / 8 for one in TRIED}
+    assert played_longer(TRIED, true, GOAL) == ["d", "c", "f", "e", "g"]
+
+
+def test_where_the_excerpt_is_too_easy_dearer_ones_are_played_until_one_holds() -> None:
+    true = {one.name: one.searched.missed * 3 for one in TRIED}
+    assert played_longer(TRIED, true, GOAL) == ["d", "c", "b", "a"]
+
+
+def test_with_a_budget_what_it_pays_for_is_played_longer() -> None:
+    goal = Goal(ttft_s=2.0, gap_s=0.05, budget=6.5)
+    true = {one.name: one.searched.missed for one in TRIED}
+    assert played_longer(TRIED, true, goal) == ["e", "d"]
+    dear = [point(one.name, one.searched.gpu_hours * 10, one.searched.missed) for one in TRIED]
+    assert played_longer(dear, true, goal) == ["g", "f"], "it pays for none"

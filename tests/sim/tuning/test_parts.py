@@ -10,6 +10,7 @@ from pando_sim.traces.prompts import BlockPrompt, UniquePrompt
 from pando_sim.tuning.parts import DAY_S, SHIFT_S, divided
 
 HOUR_S = 3600.0
+ALL = 10**9  # requests: no excerpt
 
 
 def chats(count: int, turns: int, hours: float) -> list[Request]:
@@ -43,7 +44,7 @@ def first_own_block(one: Request) -> int:
 
 def test_a_short_trace_is_divided_by_conversations() -> None:
     trace = chats(count=60, turns=5, hours=6)
-    parts = divided(trace, seed=0)
+    parts = divided(trace, seed=0, most=ALL)
     own = [{first_own_block(one) for one in part} for part in (parts.searched, parts.judged)]
     originals = {first_own_block(one) for one in trace}
     assert not own[0] & own[1]
@@ -53,14 +54,14 @@ def test_a_short_trace_is_divided_by_conversations() -> None:
 
 def test_the_parts_have_the_load_of_the_whole_and_its_hours() -> None:
     trace = chats(count=400, turns=2, hours=6)
-    parts = divided(trace, seed=0)
+    parts = divided(trace, seed=0, most=ALL)
     for part in (parts.searched, parts.judged):
         assert len(part) == pytest.approx(len(trace), rel=0.15)
         assert part[-1].at_s == pytest.approx(trace[-1].at_s + SHIFT_S, abs=600)
 
 
 def test_what_all_begin_with_is_shared_with_the_second_pass() -> None:
-    parts = divided(chats(count=60, turns=5, hours=6), seed=0)
+    parts = divided(chats(count=60, turns=5, hours=6), seed=0, most=ALL)
     for part in (parts.searched, parts.judged):
         blocks = {int(one.prompt.ids[0]) for one in part if isinstance(one.prompt, BlockPrompt)}
         assert blocks == {7}
@@ -68,7 +69,7 @@ def test_what_all_begin_with_is_shared_with_the_second_pass() -> None:
 
 @pytest.mark.parametrize("days", [0.25, 4.0])
 def test_each_part_is_a_trace_of_its_own(days: float) -> None:
-    parts = divided(chats(count=50, turns=8, hours=24 * days), seed=3)
+    parts = divided(chats(count=50, turns=8, hours=24 * days), seed=3, most=ALL)
     for part in (parts.searched, parts.judged):
         assert [one.number for one in part] == list(range(len(part)))
         times = [one.at_s for one in part]
@@ -81,7 +82,7 @@ def test_each_part_is_a_trace_of_its_own(days: float) -> None:
 
 def test_days_are_divided_at_midnight() -> None:
     trace = chats(count=50, turns=8, hours=24 * 4)
-    parts = divided(trace, seed=0)
+    parts = divided(trace, seed=0, most=ALL)
     assert parts.how == "by days: the first 2 to search, the other 2 to judge"
     assert len(parts.searched) + len(parts.judged) == len(trace)
     first = next(one for one in trace if one.at_s >= 2 * DAY_S)
@@ -93,12 +94,12 @@ def test_requests_that_share_nothing_are_divided_one_by_one() -> None:
         replace(one, prompt=UniquePrompt(one.number, 100), after=None)
         for one in chats(count=700, turns=2, hours=6)
     ]
-    parts = divided(trace, seed=0)
+    parts = divided(trace, seed=0, most=ALL)
     assert len(parts.searched) == pytest.approx(1400, rel=0.15)
     assert parts.too_short == ""
 
 
 def test_a_trace_that_is_too_short_says_so() -> None:
-    assert "few" not in divided(chats(20, 5, hours=6), 0).too_short
-    assert "99th percentile" in divided(chats(20, 5, hours=6), 0).too_short
-    assert "lasts 29 min" in divided(chats(600, 5, hours=0.49), 0).too_short
+    assert "few" not in divided(chats(20, 5, hours=6), 0, ALL).too_short
+    assert "99th percentile" in divided(chats(20, 5, hours=6), 0, ALL).too_short
+    assert "lasts 29 min" in divided(chats(600, 5, hours=0.49), 0, ALL).too_short

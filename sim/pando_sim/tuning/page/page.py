@@ -40,7 +40,6 @@ def render(findings: Findings, manifest: str) -> str:
         drawn.append(plots.judged(findings))
     if findings.importances:
         drawn.append(plots.importance(findings))
-    best = findings.point(findings.recommended)
     script = SCRIPT.read_text(encoding="utf-8")
     return environment.get_template("tuning.html.j2").render(
         about=findings.about,
@@ -48,7 +47,7 @@ def render(findings: Findings, manifest: str) -> str:
         sentences=sentences(findings),
         rows=_rows(findings),
         has_worst=any(one.worst for one in findings.points),
-        contributions=[contribution(one, best.searched) for one in findings.contributions],
+        contributions=[contribution(one) for one in findings.contributions],
         plots=drawn,
         manifest=manifest,
         script=script,

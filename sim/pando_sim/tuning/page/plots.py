@@ -26,7 +26,12 @@ def searched(findings: Findings) -> Plot:
         [one.searched for one in points],
         "On the part that was searched",
         "Each point is a candidate; the line joins those that no other one beats. Runs that were"
-        " lost early are not shown.",
+        " lost early are not shown."
+        + (
+            " Faint ones were tried on a short excerpt only, which makes them a rough guess."
+            if any(one.is_only_tried for one in points)
+            else ""
+        ),
     )
 
 
