@@ -37,9 +37,9 @@ def sentences(findings: Findings) -> list[str]:
     else:
         said.append(f"Recommended is {called(best)}: {_beside(best.searched, today.searched)}.")
     if best.judged is not None and today.judged is not None:
+        beside = "" if best is today else f"; today's manifest has {_numbers(today.judged)}"
         said.append(
-            f"On the other part of the trace, which judges, it has {_numbers(best.judged)};"
-            f" today's manifest has {_numbers(today.judged)}."
+            f"On the other part of the trace, which judges, it has {_numbers(best.judged)}{beside}."
         )
     elif best.judged is None:
         said.append("It was not judged on the other part of the trace.")

@@ -25,8 +25,8 @@ def searched(findings: Findings) -> Plot:
         points,
         [one.searched for one in points],
         "On the part that was searched",
-        "Each point is a candidate; the line joins those that no other one beats. Runs that were"
-        " lost early are not shown."
+        "GPU-hours a week along, requests that missed upwards. Each point is a candidate; the line"
+        " joins those that no other one beats. Runs that were lost early are not shown."
         + (
             " Faint ones were tried on a short excerpt only, which makes them a rough guess."
             if any(one.is_only_tried for one in points)
@@ -56,7 +56,8 @@ def _front(
     caption: str,
 ) -> Plot:
     canvas = Canvas(name, height=_HEIGHT)
-    axes, names = canvas.axes, []
+    axes, names = canvas.axes, list[str]()
+    labels: dict[tuple[float, float], list[str]] = {}  # by place: points may be equal
     line = sorted(
         (one.gpu_hours_a_week, max(one.missed, _LEAST))
         for point, one in zip(points, outcomes, strict=True)
@@ -78,9 +79,18 @@ def _front(
             gid=f"run-{number}",
         )
         if label:
-            axes.annotate(label, at, xytext=(6, 5), textcoords="offset points", fontsize=8)
+            labels.setdefault(at, []).append(label)
         names.append(
             f"{called(point)}: {at[0]:,.0f} GPU-hours a week, {percent(one.missed)} missed"
+        )
+    for at, words in labels.items():
+        axes.annotate(
+            ", ".join(words),
+            at,
+            xytext=(6, 5),
+            textcoords="offset points",
+            fontsize=8,
+            color=COLOUR["ink"],
         )
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
@@ -99,7 +109,7 @@ def _around(canvas: Canvas, outcomes: Sequence[Score]) -> None:
     if not hours:
         return
     room = (max(hours) - min(hours)) or max(hours) or 1.0
-    canvas.axes.set_xlim(min(hours) - 0.05 * room, max(hours) + 0.25 * room)
+    canvas.axes.set_xlim(min(hours) - 0.05 * room, max(hours) + 0.3 * room)
     misses = [max(one.missed, _LEAST) for one in outcomes]
     low, high = 10 ** math.floor(math.log10(min(misses))), 1.5 * max(misses)
     canvas.axes.set_ylim(low * 0.9, max(high, 10 * low))
@@ -109,7 +119,7 @@ def importance(findings: Findings) -> Plot:
     """A bar for each field and goal."""
     hours, missed = findings.importances
     paths = sorted(hours, key=lambda path: max(hours[path], missed[path]))
-    canvas = Canvas("importance", height=0.9 + 0.26 * len(paths), left=2.3)
+    canvas = Canvas("importance", height=0.9 + 0.26 * len(paths), left=2.7)
     names = []
     for number, (shares, offset, goal) in enumerate(
         ((hours, 0.2, "GPU-hours"), (missed, -0.2, "misses"))
@@ -122,9 +132,18 @@ def importance(findings: Findings) -> Plot:
             label=goal,
         )
         names.append(", ".join(f"{path} {shares[path]:.0%}" for path in reversed(paths)))
-    canvas.axes.set_yticks(range(len(paths)), [path.removeprefix(SCALING)[-34:] for path in paths])
+    canvas.axes.set_yticks(
+        range(len(paths)), [path.removeprefix(SCALING).removeprefix("behavior.") for path in paths]
+    )
     canvas.axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
-    canvas.axes.legend(loc="lower right", frameon=False, fontsize=8)
+    canvas.axes.legend(
+        loc="lower left",
+        bbox_to_anchor=(0.0, 0.98),
+        ncols=2,
+        frameon=False,
+        fontsize=8,
+        labelcolor=COLOUR["ink"],
+    )
     return canvas.plot(
         "What mattered",
         "The share of each field in what made candidates good (PED-ANOVA over all of them; with few"
