@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.docs.blocks import ROOT, blocks
-from tests.e2e.clients.venvs import python_of
+from tests.e2e.clients.venvs import new_enough, python_of
 from tests.e2e.up_process import UpProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]  # the first run installs them
@@ -95,3 +95,17 @@ def test_aiperf_measures_all_its_requests(up: UpProcess, tmp_path: Path) -> None
     assert found["request_count"]["avg"] == 12
     assert found["error_summary"] == []
     assert found["time_to_first_token"]["count"] == 12
+
+
+@pytest.mark.skipif(not new_enough("inference-perf"), reason="no Python of 3.12 or later is here")
+def test_inference_perf_measures_all_its_requests(up: UpProcess, tmp_path: Path) -> None:
+    run_block("inference-perf", up, tmp_path, **OFFLINE)
+    found = json.loads((tmp_path / "inference-perf/summary_lifecycle_metrics.json").read_text())
+    assert (found["successes"]["count"], found["failures"]["count"]) == (12, 0)
+
+
+def test_vllms_benchmark_measures_all_its_requests(up: UpProcess, tmp_path: Path) -> None:
+    run_block("vllm", up, tmp_path, **OFFLINE)
+    found = json.loads((tmp_path / "vllm.json").read_text())
+    assert (found["completed"], found["failed"]) == (12, 0)
+    assert found["total_output_tokens"] == 12 * 8
