@@ -19,12 +19,12 @@ def noted(plan: TunePlan, hit_rate: float | None) -> TunedOn:
     """
     count = prompt_tokens = output_tokens = 0
     last_s = 0.0
-    for request in shaped(plan.source.trace, plan.source.shape):
+    for request in shaped(plan.planned.trace, plan.planned.tasks[0].shape):
         count += 1
         prompt_tokens += request.prompt.num_tokens
         output_tokens += request.output_tokens
         last_s = request.at_s
-    names = ", ".join(path.name for path in plan.source.trace.paths)
+    names = ", ".join(path.name for path in plan.planned.trace.paths)
     return TunedOn(
         trace=names[:253],
         date=datetime.now(UTC).date(),

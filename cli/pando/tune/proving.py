@@ -25,7 +25,7 @@ def prove_first(
     if settings.resume:
         if not is_recording:
             return None
-        return recorded(plan.source.trace.paths, settings.trace_model).measures.hit_rate
+        return recorded(plan.planned.trace.paths, settings.trace_model).measures.hit_rate
     if not is_recording:
         click.echo(
             f"{settings.trace[0]} is no recording of routers, so nothing shows whether the"
