@@ -67,7 +67,18 @@ def test_a_library_of_other_sources_is_not_taken(libraries: Path) -> None:
         load_kernels()
 
 
-@pytest.mark.parametrize("kind", [kind.name for kind in prebuilt.KINDS[platform.machine()]])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(
+            kind.name,
+            marks=pytest.mark.skipif(
+                not kind.needs <= processor.features(), reason="this processor cannot run it"
+            ),
+        )
+        for kind in prebuilt.KINDS[platform.machine()]
+    ],
+)
 def test_greedy_tokens_with_each_kind_equal_those_of_transformers(
     libraries: Path, tmp_path: Path, kind: str
 ) -> None:
