@@ -17,12 +17,13 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.docs.blocks import ROOT, Block, blocks, pages, steps
 
 PATIENCE_S = 300.0  # for one command, and for a server's first answer
+INSTALL_S = 1800.0  # four minutes on two cores that are idle
 PORTS = (8000, 30000)
 PARTS = ("fleet", "router", "worker", "operator", "sim", "cli", "")
 
@@ -45,6 +46,12 @@ class Reader:
             "TMPDIR": str(clone.parent),
         }
 
+    def install(self) -> None:
+        """As the first `make up` would. Raises FailedError."""
+        started = time.monotonic()
+        self._run(["make", "install"], INSTALL_S)
+        print(f"ran      make install, {time.monotonic() - started:.1f} s", flush=True)
+
     def follow(self, block: Block) -> None:
         """Raises FailedError."""
         if block.until:
@@ -60,7 +67,8 @@ class Reader:
     def close(self) -> None:
         """Ends the servers that the page started."""
         for server in self._servers:
-            os.killpg(server.pid, signal.SIGINT)
+            with suppress(ProcessLookupError):  # it could not start
+                os.killpg(server.pid, signal.SIGINT)
         for server in self._servers:
             try:
                 server.wait(60)
@@ -69,7 +77,7 @@ class Reader:
                 server.wait()
         self._servers = []
 
-    def _run(self, command: list[str]) -> str:
+    def _run(self, command: list[str], patience_s: float = PATIENCE_S) -> str:
         try:
             done = subprocess.run(
                 command,
@@ -78,11 +86,11 @@ class Reader:
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
-                timeout=PATIENCE_S,
+                timeout=patience_s,
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise FailedError(f"took longer than {PATIENCE_S:g} s") from None
+            raise FailedError(f"took longer than {patience_s:g} s") from None
         if done.returncode:
             raise FailedError(
                 f"exit code {done.returncode}: {done.stdout[-500:]}{done.stderr[-900:]}"
@@ -153,6 +161,8 @@ def main() -> int:
             parser.error(f"{program}, which the pages use, is not installed")
     failed = ran = shown = 0
     with clean_clone(install=options.install) as clone:
+        if options.install:
+            Reader(clone).install()
         for page in [one.resolve() for one in options.pages] or pages():
             reader = Reader(clone)
             try:

@@ -4,12 +4,16 @@ import json
 import time
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from fastapi import APIRouter, FastAPI, Request
 
 from pando_fleet.http.off_loop import off_loop
+from pando_worker.server import endpoints
 from pando_worker.server.front.json_bodies import JsonRoute, read_json
 from pando_worker.server.protocol.chats.anthropic import MessagesRequest
 from pando_worker.server.protocol.chats.chat import ChatRequest, messages_of
@@ -124,3 +128,11 @@ async def test_a_templates_form_of_a_large_chat_is_made_beside_the_loop() -> Non
     measured = Measured(tokenizer.run(lambda: messages_of(messages), [messages, None]))
     assert len(await measured) == len(TURNS)
     assert measured.longest_s < whole * SHARE
+
+
+@pytest.mark.parametrize("module", [one.name for one in iter_modules(endpoints.__path__)])
+def test_no_endpoint_reads_json_in_the_loop(module: str) -> None:
+    made = import_module(f"{endpoints.__name__}.{module}")
+    service = MagicMock()  # kept by the routes, which nobody calls
+    reads = [route for route in made.routes(service).routes if route.body_field]
+    assert [route.path for route in reads if not isinstance(route, JsonRoute)] == []

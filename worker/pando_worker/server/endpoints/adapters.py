@@ -4,12 +4,13 @@ from fastapi import APIRouter
 from starlette.responses import PlainTextResponse, Response
 
 from pando_fleet.registry.adapter import IDENTITY_HEADER
+from pando_worker.server.front.json_bodies import JsonRoute
 from pando_worker.server.protocol.adapters import LoadAdapterRequest, UnloadAdapterRequest
 from pando_worker.server.service import Service
 
 
 def routes(service: Service) -> APIRouter:
-    router = APIRouter()
+    router = APIRouter(route_class=JsonRoute)
     adapters = service.adapters
 
     @router.post("/v1/load_lora_adapter")

@@ -10,6 +10,7 @@ from starlette.responses import JSONResponse, Response
 from pando_fleet.distribution import installed_version
 from pando_worker.server.adapters import NamedAdapter
 from pando_worker.server.errors import ApiError, unavailable
+from pando_worker.server.front.json_bodies import JsonRoute
 from pando_worker.server.machine import machine
 from pando_worker.server.protocol.control import AbortRequest
 from pando_worker.server.service import Service
@@ -18,7 +19,7 @@ _SECRET_SETTINGS = {"redis", "admin_token"}  # the URL of Redis may hold a passw
 
 
 def routes(service: Service) -> APIRouter:
-    router = APIRouter()
+    router = APIRouter(route_class=JsonRoute)
     engine = service.engine
 
     def model_card(adapter: NamedAdapter | None) -> dict[str, Any]:

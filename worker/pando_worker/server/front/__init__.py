@@ -5,7 +5,8 @@ Read in this order:
     connections.py  how many connections there may be
     edge.py         wraps the application: request ids, body limits, cancellation
     admin.py        the endpoints that want a token
-    json_pieces.py  reads JSON of many values piece by piece
+    long_texts.py   reads texts of JSON that are long piece by piece
+    json_pieces.py  reads JSON of many values, or with long texts, piece by piece
     json_bodies.py  reads and validates bodies, large ones beside the event loop
     gate.py         limits requests in flight; admits none while the worker drains
 

@@ -16,7 +16,8 @@ from starlette.types import Receive, Scope
 
 from pando_fleet.http.off_loop import off_loop
 from pando_worker.server.errors import ApiError
-from pando_worker.server.front.json_pieces import has_many_values, read_in_pieces
+from pando_worker.server.front.json_pieces import has_many_values, read_in_pieces, read_long
+from pando_worker.server.front.long_texts import LONG_BODY
 
 _BODY = ("body",)  # FastAPI's place of the whole body
 
@@ -99,6 +100,8 @@ class _RefusedError(HTTPException):
 
 def read_json(data: bytes) -> Any:
     """As `json.loads`, whose errors it raises."""
+    if len(data) > LONG_BODY:
+        return read_long(data)
     if has_many_values(data):
         return read_in_pieces(data)
     try:
