@@ -82,6 +82,7 @@ def prove(capsys: Capture, *words: str) -> tuple[int, str, str]:
     return end.value.code, said.out, said.err
 
 
+@pytest.mark.long
 def test_a_recording_is_compared_with_its_replay(tmp_path: Path, capsys: Capture) -> None:
     path = tmp_path / "trace.jsonl"
     as_served(path, draft())
