@@ -5,6 +5,7 @@ calls with one prompt of 128 chunks, each with a later time than the one before,
 set is counted as often as with so many calls a second. Rounds take turns; the least of each counts.
 """
 
+import argparse
 import asyncio
 import time
 
@@ -84,4 +85,8 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.parse_args()
     asyncio.run(main())
