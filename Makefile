@@ -30,10 +30,6 @@ demo: .venv/installed ## compare cache-aware routing with round robin
 # shares a fleet stays in one process (tests/conftest.py).
 PYTEST := .venv/bin/pytest -n 4 --dist loadgroup
 
-# A fleet under load is measured in some, so those that start one run alone. pytest ends with 5 where
-# ARGS names none of a half.
-LONG := .venv/bin/pytest --hypothesis-profile=full
-
 test: .venv/installed ## all tests but the long ones (ARGS="tests/router -k stream" for some)
 	$(PYTEST) -m "not cluster and not long" $(ARGS)
 
@@ -43,11 +39,13 @@ test-quick: .venv/installed ## for the loop: of those that start no fleet, what 
 test-unit: .venv/installed ## the tests that start no fleet
 	$(PYTEST) -m "not e2e and not cluster and not long" $(ARGS)
 
-test-long: .venv/installed ## the tests that take longer than 20 s each, and every property with all its examples
-	$(LONG) -n 2 --dist loadgroup -m "(long or hypothesis) and not e2e and not cluster" $(ARGS) || [ $$? = 5 ]
-	$(LONG) -m "(long or hypothesis) and e2e and not cluster" $(ARGS) || [ $$? = 5 ]
+# A fleet under load is measured in some, so those that start one run alone. pytest ends with 5 where
+# ARGS names none of a half.
+test-long: .venv/installed ## the tests that take longer than 20 s each
+	.venv/bin/pytest -n 2 --dist loadgroup -m "long and not e2e and not cluster" $(ARGS) || [ $$? = 5 ]
+	.venv/bin/pytest -m "long and e2e and not cluster" $(ARGS) || [ $$? = 5 ]
 
-test-search: .venv/installed ## look for failures: every property with five times its examples, other ones each time
+test-search: .venv/installed ## look for failures: every property with twenty times its examples, other ones each time
 	.venv/bin/pytest --hypothesis-profile=search -n 2 --dist loadgroup -m "hypothesis and not cluster" $(ARGS)
 
 test-docs: .venv/installed ## the shell and Python blocks of the pages, from a clean clone (ARGS="docs/vision.md", --install)

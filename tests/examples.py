@@ -1,14 +1,13 @@
-"""How many examples Hypothesis tries: a share of what a property names, or all of them.
+"""How many examples Hypothesis tries: a share of what a property names, or several times as many.
 
-`make test` tries a few of each, so that the whole stays quick; `make test-long` runs every
-property again with `--hypothesis-profile=full`. Both try the same examples each time: whether a
-change passes is not a matter of luck. `make test-search` looks for new failures, with many examples
-and other ones each time; what it finds becomes an `@example`.
+`make test` tries a few of each, the same ones in each run: whether a change passes is not a matter
+of luck. `make test-search` looks for new failures, with many examples and other ones each time;
+what it finds becomes an `@example`.
 """
 
 from hypothesis import HealthCheck, Phase, settings
 
-QUICK, FULL, SEARCH = "quick", "full", "search"
+QUICK, SEARCH = "quick", "search"
 VERY_MANY = 500
 MANY = 100
 FEW = 25
@@ -22,14 +21,14 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
     derandomize=True,
 )
-settings.register_profile(FULL, parent=settings.get_profile(QUICK), max_examples=MANY)
 settings.register_profile(
     SEARCH, parent=settings.get_profile(QUICK), max_examples=VERY_MANY, derandomize=False
 )
 settings.register_profile(
     # The first failure is enough to notice a mutant.
     "mutants",
-    parent=settings.get_profile(FULL),
+    parent=settings.get_profile(QUICK),
+    max_examples=MANY,
     phases=(Phase.explicit, Phase.generate),
 )
 
