@@ -169,24 +169,24 @@ def test_weights_in_fp8_stay_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_every_answer_is_right_in_thousands_of_steps(ranks: int, truth: PeftAdapters) -> None:
-    """With those of the next test more than 10,000."""
+    """With those of the next test 10,000."""
     happened: Counter[str] = Counter()
     with fake_engine(truth.base.path, ranks=ranks, **SETTINGS) as engine:
-        for seed in range(1, 21 if ranks == 1 else 11):
+        for seed in range(1, 11):
             happened += ran(engine, truth, 250, seed)
     assert all(happened[event] > 10 for event in EVENTS), happened
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", ["gemma2", "qwen3-moe"])
 def test_windows_experts_and_shared_prefixes_in_thousands_of_steps(
     name: str, tmp_path: Path
 ) -> None:
-    assert others(name, tmp_path, 1500)["retractions"]
+    assert others(name, tmp_path, 2500)["retractions"]
 
 
 def others(name: str, folder: Path, steps: int) -> Counter[str]:
