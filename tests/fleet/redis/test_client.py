@@ -151,7 +151,7 @@ async def test_a_restart_between_two_calls_costs_no_error(start_valkey: StartVal
         await _serves_a_pool(client)
 
 
-async def test_a_redis_that_does_not_answer_is_given_up_after_a_second(
+async def test_a_redis_that_does_not_answer_is_given_up_after_about_a_second(
     start_valkey: StartValkey,
 ) -> None:
     server = start_valkey()
@@ -161,7 +161,7 @@ async def test_a_redis_that_does_not_answer_is_given_up_after_a_second(
         start = time.monotonic()
         with pytest.raises(FleetUnavailable):
             await Registry(client).replicas("p")
-        assert time.monotonic() - start > 0.9
+        assert 0.9 < time.monotonic() - start < 5
         server.thaw()
         await _serves_a_pool(client)
 

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,7 +26,9 @@ from tests.fleet.redis_server import RedisServer
 from tests.operator.controller.cluster import Cluster
 from tests.operator.controller.conftest import FAST, Scene, draining
 from tests.operator.front import Fault, Front
-from tests.waiting import PATIENCE_S
+
+END_S = 5.0
+"""From SIGTERM to the end of the process; on an idle machine it takes less than a second."""
 
 MANUAL = {"mode": "Manual", **FAST}
 
@@ -322,8 +325,10 @@ async def test_the_process_gives_its_lease_back_and_ends_at_sigterm(
         await scene.serving(1)
         lease = Key(scene.namespace, "pando-operator")
         assert (await scene.kube.get(LEASES, lease))["spec"]["holderIdentity"]
+        started = time.monotonic()
         process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(process.wait(), PATIENCE_S) == 0
+        assert await asyncio.wait_for(process.wait(), 10) == 0
+        assert time.monotonic() - started < END_S
         assert (await scene.kube.get(LEASES, lease))["spec"]["holderIdentity"] == ""
     finally:
         if process.returncode is None:

@@ -19,7 +19,7 @@ from tests.router.process.router_process import router_process
 
 pytestmark = pytest.mark.e2e
 
-CHATS = 24
+CHATS = 64
 BODY_BYTES = 10 * 1024 * 1024
 PIECE = 256 * 1024
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"

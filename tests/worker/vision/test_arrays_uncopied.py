@@ -93,15 +93,12 @@ def test_hundreds_of_mebibytes_cost_the_loop_neither_time_nor_memory(
     wire: tuple[CommandSender, CommandReceiver],
 ) -> None:
     """What the event loop does with the frames of a long video for four choices, in CPU time of its
-    thread: less than a copy of one of them."""
+    thread: a copy of one of them would take several times as long."""
     sender, receiver = wire
     file = ArrayFile()
     frame = image({"pixel_values": np.full((256, MIB // 8), 0.5, np.float32)})  # 128 MiB
     stored = store(file.path, [frame, replace(frame, digest=b"e" * 16)])
     expected = frame.arrays["pixel_values"][3]
-    began = time.thread_time()
-    frame.arrays["pixel_values"].copy()
-    copied = time.thread_time() - began
     del frame
     tracemalloc.start()
     began = time.thread_time()
@@ -111,7 +108,7 @@ def test_hundreds_of_mebibytes_cost_the_loop_neither_time_nor_memory(
     took = time.thread_time() - began
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert took < copied, f"{took * 1e3:.1f} ms, of a copy {copied * 1e3:.1f} ms"
+    assert took < 0.02, f"{took * 1e3:.1f} ms"
     assert peak < MIB
     for _ in range(4):
         arrived = receiver.receive()

@@ -65,7 +65,7 @@ def test_a_jpeg_file_of_scans_alone_is_refused_undecoded() -> None:
     started = time.process_time()
     with pytest.raises(ImageError, match=f"more than {MAX_JPEG_SCANS} scans"):
         decode(data, PLENTY)
-    assert time.process_time() - started < 5  # so it is refused before it is decoded
+    assert time.process_time() - started < 0.2
 
 
 def test_a_jpeg_file_of_segments_alone_is_refused_undecoded() -> None:
