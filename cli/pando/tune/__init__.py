@@ -4,12 +4,12 @@ Read in this order:
     command.py    the command
     settings.py   its settings
     plan.py       what is searched: the pool, the fields, the parts of the trace
+    noted.py      which traffic a manifest was tuned on, as its annotation
     proving.py    a recording is compared with its replay first
     course.py     the course of a search, from the first run to the findings
     runs.py       runs that are known already are not made again
     crew.py       processes that keep the trace and make runs
     display.py    the progress line, and the table at the end
-    noted.py      which traffic a manifest was tuned on, as its annotation
     files.py      the report, the manifest, the patch
 
 Imports the simulator and the commands of `pando sim`.

@@ -36,19 +36,19 @@ def _run(settings: TuneSettings, log: LogSettings, signals: EndSignals) -> int:
     from pando.sim.runs import Interrupted, RunError
     from pando.tune.display import show
     from pando.tune.files import REPORT, write_files
-    from pando.tune.noted import annotated, noted
+    from pando.tune.noted import annotated, with_hits
     from pando.tune.plan import TunePlanError, make_tune_plan
     from pando.tune.proving import prove_first
     from pando.tune.runs import KnownRunsError
 
     try:
         plan = make_tune_plan(settings)
-        tuned = noted(plan, prove_first(settings, log, plan, signals))
-        plan = replace(plan, noted=tuned)
+        hit_rate = prove_first(settings, log, plan, signals)
+        plan = replace(plan, noted=with_hits(plan.noted, hit_rate))
         settings.output.mkdir(parents=True, exist_ok=True)
         findings = _search(settings, log, plan, signals)
         best = findings.point(findings.recommended)
-        document = annotated(plan.space.candidate(best.values).document, tuned)
+        document = annotated(plan.space.candidate(best.values).document, plan.noted)
         write_files(settings.output, findings, document)
     except (TunePlanError, KnownRunsError) as error:
         raise SettingsError(str(error)) from None

@@ -355,7 +355,7 @@ class Course:
         chosen = self._today if keeps else best
         space = self._plan.space
         patch = space.patch(chosen.values)
-        if patch and self._plan.noted is not None:
+        if patch:
             patch = annotated(patch, self._plan.noted)
         on_front = {one.name for one in front(self._candidates)}
         policy = chosen.values.get("policy")

@@ -6,6 +6,7 @@ from typing import Any
 
 from pando.sim import manifest
 from pando.sim.plan import OPERATOR, SimPlan, SimPlanError, fleet_of, make_plan
+from pando.tune.noted import noted
 from pando.tune.settings import TuneSettings
 from pando_operator.resource.tuned_on import TunedOn
 from pando_sim.policies.pando import own
@@ -34,7 +35,7 @@ class TunePlan:
     sim: SimSettings  # of a run of today's manifest
     planned: SimPlan  # the same run
     unplayed: int  # lines of the trace that are left out
-    noted: TunedOn | None = None  # on what it writes
+    noted: TunedOn  # on what it writes
 
     def fleet(self, candidate: Candidate) -> FleetSpec:
         """Raises SimPlanError if the candidate cannot be simulated."""
@@ -95,6 +96,7 @@ def make_tune_plan(settings: TuneSettings) -> TunePlan:
         sim=sim,
         planned=planned,
         unplayed=unplayed,
+        noted=noted(planned.trace.paths, requests),
     )
 
 

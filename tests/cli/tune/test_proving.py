@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pando.logs import LogSettings
-from pando.tune.noted import annotated, noted
+from pando.tune.noted import annotated, with_hits
 from pando.tune.plan import TunePlanError, make_tune_plan
 from pando.tune.proving import prove_first
 from pando.tune.settings import TuneSettings
@@ -54,7 +54,7 @@ def test_what_is_written_names_the_traffic_that_it_was_tuned_on(tmp_path: Path) 
     trace.write_text("\n".join(map(json.dumps, rows)))
     settings = TuneSettings(trace=(str(trace),), pool=pool, cost_model=COST, anyway=True)
     plan = make_tune_plan(settings)
-    tuned = noted(plan, 0.25)
+    tuned = with_hits(plan.noted, 0.25)
     assert (tuned.trace, tuned.prompt_tokens, tuned.output_tokens) == ("week.jsonl", 1500, 30)
     assert (tuned.requests_per_hour, tuned.hit_rate) == (402, 0.25)
     written = annotated(plan.document, tuned)

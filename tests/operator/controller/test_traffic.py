@@ -1,4 +1,4 @@
-"""A week of other traffic than that which a pool was tuned on is noticed, and no less than that."""
+"""Once a pool has had other traffic for a week than its tuning expects, its status says so."""
 
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta

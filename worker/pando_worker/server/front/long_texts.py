@@ -17,7 +17,7 @@ LONG_BODY = 4 << 20  # bytes, which compiled code reads in some 3 ms
 _LONG_TEXT = 1 << 16
 _PIECE = 1 << 17  # bytes, in 0.3 ms
 
-# Possessive, as nothing is to be tried again. A quote or an escape is never cut.
+# `++` and `*+` never go back, so a mismatch costs no second try. An escape is matched whole.
 _IN_TEXT = re.compile(rb'(?:[^"\\]++|\\u.{4}|\\[^u])*+', re.DOTALL)
 _HALF = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\Z")  # of a character that takes two escapes
 _OTHER_HALF = re.compile(rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}")
