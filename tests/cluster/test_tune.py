@@ -9,7 +9,7 @@ import yaml
 
 from pando_operator.resource.tuned_on import ANNOTATION
 from pando_sim.cost import load as load_cost_model
-from pando_sim.traces.recording import fleet_states
+from pando_sim.traces.formats.recording import fleet_states
 from tests.cluster.conftest import POOL
 from tests.cluster.kube import POOLS, Cluster, wait_until
 from tests.cluster.load import LoadPod

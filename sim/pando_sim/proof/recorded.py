@@ -8,7 +8,7 @@ from pathlib import Path
 from pando_router.recording.form import FleetState, Outcome, Record
 from pando_sim.proof.measures import SKIPPED_SHARE, Measures, quantile, ratio
 from pando_sim.traces.errors import TraceError
-from pando_sim.traces.recording import entries
+from pando_sim.traces.formats.recording import entries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ import numpy as np
 from pando_router.recording.form import Measured, PoolState
 from pando_sim.cost.least_squares import Floats, fit
 from pando_sim.cost.schema import CostFile, CostModelError, Quality, StepCost, WorkerFacts
-from pando_sim.traces.recording import fleet_states
+from pando_sim.traces.formats.recording import fleet_states
 
 LEAST = 10
 """Lines with decodes, and lines with prompts, that are needed to say anything."""

@@ -1,10 +1,8 @@
 """Request traces as streams: `for request in shaped(open_trace(path), Shape(speed=2)): …`.
 
 Read in this order:
-    trace.py       files as requests; all formats: to add one, copy mooncake.py and list it there
-    format.py      what a format is, and how a first line shows it
-    mooncake.py, text.py, azure.py, recording.py
-    sessions.py    agents' sessions, whose calls wait for each other
+    trace.py       files as requests
+    formats/       all formats
     rows.py        a line as a row, and rows as requests, whatever the format
     prompts.py     a prompt as tokens, bytes and keys
     images.py      images of prompts

@@ -11,7 +11,7 @@ import msgspec
 
 from pando_router.recording.form import STATE_S, FleetState, Header, Record
 from pando_sim.traces.distinct import Distinct
-from pando_sim.traces.recording import entries, headers
+from pando_sim.traces.formats.recording import entries, headers
 
 GAP_S = 3 * STATE_S
 """A router that records says so every `STATE_S` seconds, also without requests."""

@@ -10,15 +10,15 @@ from pathlib import Path
 from pando_fleet.choices import by_name
 from pando_sim.request import Request
 from pando_sim.session import Session
-from pando_sim.traces.azure import AZURE
 from pando_sim.traces.errors import TraceError
-from pando_sim.traces.format import FirstLine, Format
+from pando_sim.traces.formats.azure import AZURE
+from pando_sim.traces.formats.format import FirstLine, Format
+from pando_sim.traces.formats.mooncake import MOONCAKE
+from pando_sim.traces.formats.recording import RECORDING, bytes_per_token
+from pando_sim.traces.formats.sessions import SESSIONS
+from pando_sim.traces.formats.text import TEXT
 from pando_sim.traces.lines import lines
-from pando_sim.traces.mooncake import MOONCAKE
-from pando_sim.traces.recording import RECORDING, bytes_per_token
 from pando_sim.traces.rows import Reading, in_order, requests
-from pando_sim.traces.sessions import SESSIONS
-from pando_sim.traces.text import TEXT
 from pando_sim.traces.unplayed import Unplayed
 
 FILE_NUMBERS = 1 << 40

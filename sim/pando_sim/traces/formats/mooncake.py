@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from pando_sim.traces.errors import LineError
-from pando_sim.traces.format import FirstLine, Format
+from pando_sim.traces.formats.format import FirstLine, Format
 from pando_sim.traces.images import ImagesError, ImageTokenizer, TraceImage, in_front, roomy
 from pando_sim.traces.json_lines import decode
 from pando_sim.traces.lines import Line, lines

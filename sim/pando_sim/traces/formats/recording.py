@@ -28,7 +28,7 @@ from pando_router.recording.form import (
     Record,
 )
 from pando_sim.traces.errors import LineError, TraceError
-from pando_sim.traces.format import FirstLine, Format
+from pando_sim.traces.formats.format import FirstLine, Format
 from pando_sim.traces.json_lines import decode
 from pando_sim.traces.lines import Line, lines
 from pando_sim.traces.prompts import TOKEN_BYTES, Ids, KeyedPrompt

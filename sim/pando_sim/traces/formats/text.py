@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from pando_fleet.canonical import PrefixError, chat_bytes, completion_bytes, tools_bytes
 from pando_fleet.images.in_prefix import PrefixImage
 from pando_sim.traces.errors import LineError
-from pando_sim.traces.format import FirstLine, Format
+from pando_sim.traces.formats.format import FirstLine, Format
 from pando_sim.traces.images import (
     ImagesError,
     ImageTokenizer,

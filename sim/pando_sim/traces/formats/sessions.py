@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from pando_fleet.placement.prefix import CHUNK_BYTES, MAX_CHUNKS
 from pando_sim.session import Call, Conversation, Session
 from pando_sim.traces.errors import LineError
-from pando_sim.traces.format import FirstLine, Format
+from pando_sim.traces.formats.format import FirstLine, Format
 from pando_sim.traces.json_lines import decode
 from pando_sim.traces.lines import Line, lines
 from pando_sim.traces.prompts import TOKEN_BYTES, Ids, mix, mix_one, packed, tokens_of

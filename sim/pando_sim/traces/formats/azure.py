@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pando_sim.traces.errors import LineError
-from pando_sim.traces.format import FirstLine, Format
+from pando_sim.traces.formats.format import FirstLine, Format
 from pando_sim.traces.lines import Line, lines
 from pando_sim.traces.prompts import UniquePrompt
 from pando_sim.traces.rows import Reading, Row, playable
