@@ -38,6 +38,16 @@ async def redis_is(router: RouterClient, state: str) -> None:
     await until(said, f"redis being {state}")
 
 
+def redis_lines(caplog: pytest.LogCaptureFixture) -> dict[str, list[str]]:
+    """What the router logged of Redis, by pool; pools whose state changes together share a line."""
+    lines: dict[str, list[str]] = {}
+    for record in caplog.records:
+        if record.message.startswith("redis "):
+            for pool in record.__dict__["pools"]:
+                lines.setdefault(pool, []).append(record.message)
+    return lines
+
+
 async def keep_asking(router: RouterClient, stop: asyncio.Event, every_s: float = 0.0) -> list[int]:
     statuses: list[int] = []
     while not stop.is_set():
@@ -198,8 +208,11 @@ async def test_a_redis_that_is_too_slow_for_placements_is_away_until_it_is_not(
         assert (await router.get("/healthz")).json["redis"] == "away"
         front.delay_s = 0.0
         await redis_is(router, "up")
-        said = [r.message for r in caplog.records if r.message.startswith("redis ")]
-        assert said == ["redis answers", "redis is away", "redis answers"]
+        said = redis_lines(caplog)
+        once = ["redis answers", "redis is away", "redis answers"]
+        assert said.pop("default") == once
+        for lines in said.values():  # what is read less often may have found it in time
+            assert lines in (once, once[:1])
 
 
 async def test_flushed_registry_is_not_taken_for_a_dead_fleet(start_valkey: Start) -> None:

@@ -36,17 +36,23 @@ def connected(worker: WorkerProcess, *, receive_bytes: int = 0) -> Iterator[sock
         yield client
 
 
-def stream(seed: int) -> dict[str, Any]:
-    """A long stream: each event has all log-probabilities so far, 10 MB in total. The system
-    buffers two of them before the worker notices that the client reads nothing."""
+def stream(seed: int, tokens: int = 190) -> dict[str, Any]:
+    """A long stream: each event has all log-probabilities so far, 10 MB in total for 190 tokens."""
     return {
         "text": TEXT,
         "stream": True,
         "return_logprob": True,
         "top_logprobs_num": 20,
         "return_text_in_logprobs": True,
-        "sampling_params": {"max_new_tokens": 190, "seed": seed},
+        "sampling_params": {"max_new_tokens": tokens, "seed": seed},
     }
+
+
+UNREAD = stream(Trick.SLOW, tokens=1000)
+"""The system buffers 2 MB before the worker notices that the client reads nothing. So much is sent
+even by a worker that is so slow that it merges dozens of tokens into each event."""
+
+CONTEXT = 2048
 
 
 def post(client: socket.socket, body: dict[str, object]) -> None:
@@ -133,9 +139,9 @@ def test_a_limit_of_files_that_leaves_no_connections_is_refused() -> None:
 
 
 async def test_a_client_that_reads_nothing_is_cut_off_and_its_request_ends() -> None:
-    with WorkerProcess.start(write_timeout=1.0) as worker:
+    with WorkerProcess.start(write_timeout=1.0, context_length=CONTEXT) as worker:
         with connected(worker, receive_bytes=2048) as deaf:
-            post(deaf, stream(Trick.SLOW))
+            post(deaf, UNREAD)
             async with aiohttp.ClientSession(worker.url) as http:
                 async with http.post("/generate", json=stream(Trick.SLOW)) as answer:
                     text = await answer.text()
@@ -150,10 +156,10 @@ async def test_a_client_that_reads_nothing_is_cut_off_and_its_request_ends() -> 
 
 async def test_what_a_client_that_reads_nothing_keeps_waiting_is_bounded() -> None:
     with (
-        WorkerProcess.start(max_unread_bytes=10_000) as worker,
+        WorkerProcess.start(max_unread_bytes=10_000, context_length=CONTEXT) as worker,
         connected(worker, receive_bytes=2048) as behind,
     ):
-        post(behind, stream(Trick.SLOW))
+        post(behind, UNREAD)
         await asyncio.to_thread(worker.logged, "whose client is behind by more than max_unread")
         behind.settimeout(PATIENCE_S)
         got = b""
@@ -164,10 +170,10 @@ async def test_what_a_client_that_reads_nothing_keeps_waiting_is_bounded() -> No
 
 async def test_a_drain_does_not_wait_for_a_client_that_reads_nothing() -> None:
     with (
-        WorkerProcess.start(drain_seconds=0.5) as worker,
+        WorkerProcess.start(drain_seconds=0.5, context_length=CONTEXT) as worker,
         connected(worker, receive_bytes=2048) as deaf,
     ):
-        post(deaf, stream(Trick.SLOW))
+        post(deaf, UNREAD)
         assert await asyncio.to_thread(deaf.recv, 1)
         worker.process.terminate()
         assert await worker.exit_code() == 0
