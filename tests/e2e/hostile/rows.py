@@ -12,8 +12,10 @@ from tests.e2e.conftest import MODEL
 
 CHATS, COMPLETIONS, EMBEDDINGS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
 RESPONSES, MESSAGES, SPEECH = "/v1/responses", "/v1/messages", "/v1/audio/transcriptions"
-LOAD = "/v1/load_lora_adapter"
+LOAD, TOKENIZE = "/v1/load_lora_adapter", "/tokenize"
 PROBE = b"GET /health_generate HTTP/1.1"
+ITEMS = b"GET /v1/responses/%s/input_items HTTP/1.1"
+LOAD_LINE = b"GET /load?" + b"a=b&" * 10_000 + b" HTTP/1.1"
 BOUNDARY = b"multipart/form-data; boundary=x"
 
 
@@ -137,6 +139,11 @@ FRAMING = [
 VALUES = [
     Row("300,000 ids to detokenize", many("/detokenize", "tokens", "1", 300_000), 413),
     Row("100,000 ids to detokenize", many("/detokenize", "tokens", "1", 100_000), 400),
+    Row("1,000,000 messages to tokenize", many(TOKENIZE, "messages", MESSAGE, 1_000_000), 413),
+    Row("20,000 messages to tokenize", many(TOKENIZE, "messages", MESSAGE, 20_000), 400),
+    Row("2 MB to tokenize", sent(TOKENIZE, prompt="x " * 1_000_000), 400),
+    Row("tools of numbers", sent(TOKENIZE, messages=[json.loads(MESSAGE)], tools=[7]), 400),
+    Row("an effort of lists", text(TOKENIZE, b'{"reasoning_effort":' + b"[" * 30_000), 400),
     Row("1,000,000 messages", many(CHATS, "messages", MESSAGE, 1_000_000), 413),
     Row("20,000 messages", many(CHATS, "messages", MESSAGE, 20_000), 400),
     Row("1,000,000 prompt ids", many(COMPLETIONS, "prompt", "1", 1_000_000), 413),
@@ -200,6 +207,13 @@ OTHERS = [
     Row("no UTF-8 for Anthropic's API", text(MESSAGES, b'{"model":"\xff"}'), 400),
     Row("a URL in a response", sent(RESPONSES, input=[seen("http://169.254.169.254/")]), 400),
     Row("a response with a path for its id", sent(f"{RESPONSES}/..%2f..%2fmetrics/cancel"), 404),
+    Row("items of a path", get(b"host: x", first=ITEMS % b"..%2f..%2fmetrics"), 404),
+    Row("items of a long id", get(b"host: x", first=ITEMS % (b"resp_" + b"a" * 20_000)), 404),
+    Row("items that are posted", sent(f"{RESPONSES}/resp_1/input_items", limit=10**400), 405),
+    Row("a load that is posted", many("/load", "x", "1", 1_000_000), 413),
+    Row("a long question for the load", get(b"host: x", first=LOAD_LINE), 404, at_worker=200),
+    Row("settings that are posted", sent("/get_server_info", x=1), 404, at_worker=405),
+    Row("settings of a path", get(b"host: x", first=b"GET /server_info/../metrics HTTP/1.1"), 404),
     Row("a form without a boundary", form(b"multipart/form-data", b"--x--"), 400),
     Row("a form of 20,000 fields", fields(20_000), 400),
     Row("a form that never ends a head", form(BOUNDARY, b"--x\r\n" + b"a" * 100_000), 400),

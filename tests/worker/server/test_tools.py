@@ -215,7 +215,11 @@ async def test_the_effort_of_a_chat_reaches_its_template(
     async with aiohttp.ClientSession(plain.url) as http:
         messages = [{"role": "user", "content": "hi"}]
         prompt, _ = await prompt_of(http, messages=messages, reasoning_effort=effort)
+        body = {"messages": messages, "tools": TOOLS, "reasoning_effort": effort}
+        async with http.post("/tokenize", json=body) as answer:
+            tokens = (await answer.json())["tokens"]
     assert prompt.endswith(f"<|content|>{shown}")
+    assert TOKENIZER.decode(tokens) == prompt
 
 
 @pytest.mark.parametrize(

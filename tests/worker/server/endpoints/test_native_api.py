@@ -29,12 +29,18 @@ async def test_tokens_go_round(http: aiohttp.ClientSession) -> None:
 
 
 async def test_a_chat_is_tokenized_as_it_would_be_generated(http: aiohttp.ClientSession) -> None:
-    messages = [{"role": "user", "content": "hi"}]
-    tokens = (await post(http, "/tokenize", messages=messages))["tokens"]
-    done = await post(
-        http, "/v1/chat/completions", model=MODEL_NAME, messages=messages, max_tokens=1
-    )
-    assert done["usage"]["prompt_tokens"] == len(tokens)
+    asked, begun = {"role": "user", "content": "hi"}, {"role": "assistant", "content": "so"}
+    for chat in (
+        {"messages": [asked]},
+        {"messages": [asked], "add_generation_prompt": False},
+        {"messages": [asked, begun], "continue_final_message": True},
+    ):
+        tokens = (await post(http, "/tokenize", **chat))["tokens"]
+        done = await post(http, "/v1/chat/completions", model=MODEL_NAME, max_tokens=1, **chat)
+        assert done["usage"]["prompt_tokens"] == len(tokens)
+    refused = {"messages": [asked], "continue_final_message": True}
+    async with http.post("/tokenize", json=refused) as answer:
+        assert answer.status == 400
 
 
 async def test_generate_answers_in_sglangs_form(http: aiohttp.ClientSession) -> None:

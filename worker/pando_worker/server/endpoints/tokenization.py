@@ -7,6 +7,7 @@ from starlette.responses import Response
 from pando_worker.parsers.tools import read_tool_use
 from pando_worker.server.errors import bad_request
 from pando_worker.server.front.json_bodies import JsonRoute
+from pando_worker.server.protocol.chats.chat import template_arguments
 from pando_worker.server.protocol.control import DetokenizeRequest, TokenizeRequest
 from pando_worker.server.service import Service
 from pando_worker.server.text.long_texts import Room
@@ -60,12 +61,16 @@ def routes(service: Service) -> APIRouter:
             return prompt.token_ids
         room = Room(_CONTEXTS * service.context_length, None, "messages")
         read_tool_use(body.tools)  # checks them
+        messages = list(body.messages or ())
+        continued = messages.pop() if body.continue_final_message else None
         chat = await service.encode_messages(
-            body.messages or [],
+            messages,
             room,
             tools=body.tools,
-            add_generation_prompt=body.add_generation_prompt,
-            template_kwargs=body.chat_template_kwargs,
+            # A continued message follows the generation prompt, as in a chat.
+            add_generation_prompt=continued is not None or body.add_generation_prompt is not False,
+            answer=continued.text if continued else "",
+            template_kwargs=template_arguments(body.chat_template_kwargs, body.reasoning_effort),
         )
         return chat.token_ids
 

@@ -229,6 +229,15 @@ def _not_text_alone() -> ApiError:
 _NO_THINKING = ("none", "minimal")  # efforts
 
 
+def template_arguments(given: dict[str, Any] | None, effort: str | None) -> dict[str, Any]:
+    """For the chat template: a request's effort by the names that templates know, and its
+    `chat_template_kwargs`, which go before."""
+    if effort is None:
+        return given or {}
+    told = {"reasoning_effort": effort, "enable_thinking": effort not in _NO_THINKING}
+    return told | (given or {})
+
+
 class ChatRequest(OpenAIFields):
     UNSUPPORTED = UNSUPPORTED_SAMPLING | {
         "prompt_logprobs": (),
@@ -260,16 +269,7 @@ class ChatRequest(OpenAIFields):
 
     @property
     def template_kwargs(self) -> dict[str, Any]:
-        """For the chat template: the effort by the names that templates know, and what the request
-        gives itself."""
-        given = self.chat_template_kwargs or {}
-        if self.reasoning_effort is None:
-            return given
-        wanted = {
-            "reasoning_effort": self.reasoning_effort,
-            "enable_thinking": self.reasoning_effort not in _NO_THINKING,
-        }
-        return wanted | given
+        return template_arguments(self.chat_template_kwargs, self.reasoning_effort)
 
     @property
     def continued_text(self) -> str:
