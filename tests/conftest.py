@@ -16,6 +16,7 @@ from hypothesis import settings
 from tests.durations import Durations, slow
 from tests.examples import QUICK
 from tests.fleet.redis_server import REDIS, VALKEY, RedisServer
+from tests.waiting import PATIENCE_S
 
 # Torch reads it on import, here and in each process that a test starts. The tests' models are tiny,
 # so threads would only wait for each other.
@@ -184,6 +185,7 @@ def _starting(binary: Path) -> Iterator[Callable[..., RedisServer]]:
 
 
 def _emptied(server: RedisServer) -> str:
+    """Its clients are patient: by themselves they give up after a second."""
     with server.admin() as client:
         client.flushall()
-    return server.url
+    return f"{server.url}?socket_timeout={PATIENCE_S}&socket_connect_timeout={PATIENCE_S}"

@@ -9,6 +9,7 @@ import pytest
 from pando_operator.kube.client import Kube, load_configuration
 from tests.operator.api_server import ApiServer, assets
 from tests.operator.front import Front, running_front
+from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture(scope="session")
@@ -24,7 +25,7 @@ def api_server() -> Iterator[ApiServer]:
 @pytest.fixture
 async def kube(api_server: ApiServer) -> AsyncIterator[Kube]:
     """As admin."""
-    one = Kube(await load_configuration(str(api_server.kubeconfig())))
+    one = Kube(await load_configuration(str(api_server.kubeconfig())), timeout_s=PATIENCE_S)
     yield one
     await one.close()
 

@@ -13,9 +13,10 @@ from pando_router.api_keys.tenant import Tenant
 from pando_router.configuration.live import Live
 from pando_router.core.events import Head
 from pando_router.core.route import Route
+from pando_router.errors import unavailable
 from pando_router.exchange.exchange import Exchange, Listener
 from pando_router.fleet_view.redis_state import RedisState
-from pando_router.fleet_view.snapshot import Target
+from pando_router.fleet_view.snapshot import MemberState, Target
 from pando_router.fleet_view.view import FleetView
 from pando_router.kept_responses.home_writer import HomeWriter
 from pando_router.requests.request import Request
@@ -35,24 +36,40 @@ class Earlier(Listener):
     ) -> tuple[Target, ...]:
         """The one replica that keeps the request's earlier response.
 
-        Returns `targets` if there is no earlier response, its replica is unknown, or that replica
-        takes no requests now; then the answer reports that the response is unknown.
+        Returns `targets` if there is no earlier response, no replica is known to keep it, or that
+        one ends; then the answer reports that the response is unknown. Raises ApiError 503 if the
+        replica is silent or not ready now, or cannot be found because Redis does not answer: any
+        other would report, for good, that the response is unknown.
         """
         if request.earlier is None:
             return targets
         name = home_name(tenant, request.earlier)
+        redis_answered = True
         for target in targets:
-            if self._view.redis.of(target.pool) is RedisState.AWAY:
-                continue
             try:
-                async with asyncio.timeout(self._live.settings.placement_timeout):
-                    home = await self._homes.find(target.pool, name)
-            except (FleetError, TimeoutError) as error:
-                self._view.redis.failed(target.pool, error)
+                home = await self._home(target.pool, name)
+            except (FleetError, TimeoutError):
+                redis_answered = False
                 continue
             if home and (only := _only(target, home)):
                 return (only,)
+        if not redis_answered and sum(len(target.trusted) for target in targets) > 1:
+            message = "redis is away, so the earlier response's replica cannot be found"
+            raise unavailable(message, "redis_away")
         return targets
+
+    async def _home(self, pool: str, name: str) -> str | None:
+        """The incarnation that answered under it, if known. Raises FleetError, TimeoutError."""
+        if home := self._writer.being_written(pool, name):
+            return home
+        if self._view.redis.of(pool) is RedisState.AWAY:
+            raise TimeoutError
+        try:
+            async with asyncio.timeout(self._live.settings.placement_timeout):
+                return await self._homes.find(pool, name)
+        except (FleetError, TimeoutError) as error:
+            self._view.redis.failed(pool, error)
+            raise
 
     def answered(self, exchange: Exchange, route: Route, head: Head) -> None:
         """Records the replica of a successful answer under the id in its first bytes."""
@@ -74,6 +91,15 @@ def home_name(tenant: Tenant, name: str) -> str:
 
 
 def _only(target: Target, home: str) -> Target | None:
-    """The target with that incarnation alone; None if it takes no requests."""
+    """The target with that incarnation alone; None if that one is gone or ends. Raises ApiError 503
+    if it takes no requests for now."""
     only = target.kept(lambda member: member.beat.incarnation == home, home)
-    return only if only and only.trusted else None
+    if only is None or only.trusted:
+        return only
+    (member,) = only.members
+    if member.state is MemberState.DRAINING:
+        return None
+    message = (
+        f"replica {member.beat.replica!r}, which keeps the earlier response, is {member.state}"
+    )
+    raise unavailable(message, "no_ready_replica")

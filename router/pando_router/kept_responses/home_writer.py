@@ -20,6 +20,7 @@ class HomeWriter:
         self._view = view
         self._failures = metrics.home_write_failures
         self._tasks: set[asyncio.Task[None]] = set()
+        self._writing: dict[tuple[str, str], str] = {}  # incarnations, by pool and name
         self._log = BoundedLog("a response's replica was not remembered")
 
     def remember(self, pool: str, names: list[str], incarnation: str) -> None:
@@ -28,9 +29,15 @@ class HomeWriter:
         elif len(self._tasks) >= MAX_WRITES:
             self._failed(f"{MAX_WRITES} writes are pending")
         else:
+            self._writing.update({(pool, name): incarnation for name in names})
             task = asyncio.create_task(self._write(pool, names, incarnation))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+
+    def being_written(self, pool: str, name: str) -> str | None:
+        """The incarnation that answered under this name, if Redis may not know it yet: a client can
+        go on from an answer before it is written there."""
+        return self._writing.get((pool, name))
 
     async def settle(self, timeout_s: float) -> None:
         """Waits for pending writes, before the connection to Redis closes."""
@@ -43,6 +50,9 @@ class HomeWriter:
                 await self._homes.remember(pool, names, incarnation)
         except (FleetError, TimeoutError) as error:
             self._failed(str(error) or type(error).__name__)
+        finally:
+            for name in names:
+                self._writing.pop((pool, name), None)
 
     def _failed(self, reason: str) -> None:
         self._failures.inc()

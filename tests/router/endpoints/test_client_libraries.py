@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,8 @@ from openai import AsyncOpenAI
 from pando_fleet.records.homes import Homes
 from pando_fleet.redis.client import connect
 from pando_fleet.registry.replica import ReplicaState
+from tests.fleet.redis_server import RedisServer
+from tests.ports import free_port
 from tests.router.tenants.tenants_world import ADMIN, bearer, key_file
 from tests.router.world import Replica, RouterClient, Stream, fleet, serving, until
 
@@ -206,9 +209,9 @@ async def test_a_response_goes_on_at_the_replica_that_remembers_it_through_any_r
                 named = re.search(r"resp_(\w)_1", first.text)
                 assert named
                 owner, last = named[1], named[0]
-                for turn in range(1, 4):
-                    await until(is_remembered, "the response's replica in Redis")
-                    asked = elsewhere if turn % 2 else client
+                for turn, asked in enumerate((client, elsewhere, elsewhere), start=1):
+                    if turn == 2:  # the router that relayed the response knows at once
+                        await until(is_remembered, "the response's replica in Redis")
                     said = await asked.responses.create(
                         model="m", input="and then?", previous_response_id=last
                     )
@@ -235,6 +238,56 @@ async def test_a_response_whose_replica_is_gone_is_answered_by_another(valkey_ur
             )
             assert answer.output_text == "It rains."
             assert len(b.received) == 1
+
+
+async def test_a_response_whose_replica_is_not_ready_for_now_is_asked_for_again(
+    valkey_url: str,
+) -> None:
+    """Another replica would say, for good, that it does not know the response."""
+    async with (
+        Replica(valkey_url, "a") as a,
+        serving(valkey_url) as router,
+        openai_client(router) as client,
+    ):
+        await router.ready("a")
+        a.answer = say_response
+        first = await client.responses.create(model="m", input="hi")
+        async with Replica(valkey_url, "b") as b:
+            b.answer = say_response
+            await router.ready("b")
+            await a.say(state=ReplicaState.STALLED)
+            await router.ready("a", state="stalled")
+            with pytest.raises(openai.InternalServerError, match="response, is stalled") as refused:
+                await client.responses.create(
+                    model="m", input="more", previous_response_id=first.id
+                )
+            assert refused.value.status_code == 503
+            await a.say(state=ReplicaState.READY)
+            await router.ready("a")
+            await client.responses.create(model="m", input="more", previous_response_id=first.id)
+            assert len(b.received) == 0
+
+
+async def test_an_earlier_response_is_not_looked_for_at_random_while_redis_is_away(
+    start_valkey: Callable[..., RedisServer],
+) -> None:
+    server = start_valkey(port=free_port())
+    async with (
+        fleet(server.url, "a", "b") as (router, replicas),
+        openai_client(router) as client,
+    ):
+
+        async def is_away() -> bool:
+            return bool((await router.get("/healthz")).json["redis"] == "away")
+
+        for replica in replicas:
+            replica.answer = say_response
+        server.stop()
+        await until(is_away, "Redis being away")
+        with pytest.raises(openai.InternalServerError, match="redis is away"):
+            await client.responses.create(model="m", input="hi", previous_response_id="resp_1")
+        assert not any(replica.received for replica in replicas)
+        await client.responses.create(model="m", input="hi")
 
 
 async def test_a_stored_response_is_read_cancelled_and_deleted_where_it_is(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from openai import AsyncOpenAI
 
 from pando_fleet.images.rule import ImageRule
+from tests.router.admission.gate import no_lease_is_left
 from tests.router.endpoints.test_client_libraries import (
     anthropic_client,
     openai_client,
@@ -68,15 +69,20 @@ async def test_an_image_is_the_same_in_chats_responses_and_messages(
         openai_client(router) as openai,
         anthropic_client(anthropic, router) as messages,
     ):
+
+        async def placed(request_id: str) -> Any:
+            await no_lease_is_left(valkey_url)  # so the next request finds idle replicas
+            return await why(router, request_id)
+
         await router.ready("a", "b")
-        first = await why(router, await chat(openai, data_url(CAT)))
+        first = await placed(await chat(openai, data_url(CAT)))
         a.answer = b.answer = say_response
-        second = await why(router, await respond(openai, data_url(CAT)))
+        second = await placed(await respond(openai, data_url(CAT)))
         a.answer = b.answer = say_message
-        third = await why(router, await message(messages, encoded))
-        linked = await why(router, await message(messages, {"type": "url", "url": LINK}))
+        third = await placed(await message(messages, encoded))
+        linked = await placed(await message(messages, {"type": "url", "url": LINK}))
         a.answer = b.answer = say_response
-        again = await why(router, await respond(openai, LINK))
+        again = await placed(await respond(openai, LINK))
     for one in (first, second, third):
         assert one["images"] == ["image, 176 tokens (451 x 300 pixels)"]
         assert one["chosen"] == first["chosen"]

@@ -52,7 +52,7 @@ def engine(adapters: dict[str, TinyAdapter]) -> Iterator[WorkerProcess]:
         max_loras=2,
         max_lora_rank=48,
         lora_modules=[f"{name}={adapters[name].path}" for name in ("a", "b", "c")],
-        drain_seconds=5,
+        drain_seconds=PATIENCE_S,  # so long an unload waits
     ) as worker:
         yield worker
 
