@@ -9,6 +9,7 @@ import pytest
 
 from tests.e2e.up_process import UpProcess
 from tests.router.control.browser import browser
+from tests.waiting import PATIENCE_S
 
 __all__ = ["browser", "client", "http", "up"]
 
@@ -32,7 +33,7 @@ def up() -> Iterator[UpProcess]:
 async def client(up: UpProcess) -> AsyncIterator[openai.AsyncOpenAI]:
     """OpenAI's own client, without its retries."""
     async with openai.AsyncOpenAI(
-        base_url=f"{up.url}/v1", api_key="none", max_retries=0, timeout=60
+        base_url=f"{up.url}/v1", api_key="none", max_retries=0, timeout=PATIENCE_S
     ) as client:
         yield client
 

@@ -255,7 +255,7 @@ async def test_an_agents_turns_in_anthropics_form_find_their_prefix(up: UpProces
     messages: list[Any] = []
     cached: list[int] = []
     async with anthropic.AsyncAnthropic(
-        base_url=up.url, api_key="none", max_retries=0, timeout=60
+        base_url=up.url, api_key="none", max_retries=0, timeout=PATIENCE_S
     ) as client:
         for turn in ("Read the file.", "Change the first line.", "Check it."):
             messages.append({"role": "user", "content": turn})

@@ -16,7 +16,7 @@ from tests.e2e.up_process import UpProcess
 from tests.router.control.browser import in_browser
 from tests.router.control.dashboard_world import opened
 from tests.router.world import until as eventually
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 from tests.worker.audio.hearer import POSITIONS, Hearer, save_hearer
 from tests.worker.audio.sounds import noise, wav
 
@@ -41,7 +41,9 @@ def fleet(hearer: Hearer) -> Iterator[UpProcess]:
 @pytest.fixture(scope="module")
 def heard(fleet: UpProcess) -> list[list[tuple[str, int, int]]]:
     """Each file several times: its replica, its tokens, and how many of them were cached."""
-    client = openai.OpenAI(base_url=f"{fleet.url}/v1", api_key="none", max_retries=0, timeout=60)
+    client = openai.OpenAI(
+        base_url=f"{fleet.url}/v1", api_key="none", max_retries=0, timeout=PATIENCE_S
+    )
 
     def ask(seed: int) -> tuple[str, int, int]:
         answer = client.audio.transcriptions.with_raw_response.create(

@@ -27,6 +27,11 @@ END_S = 120.0
 MARKER = "PANDO_E2E_RUN"
 
 
+_PATIENT = {"PANDO_ROUTER_PLACEMENT_TIMEOUT": "5"}
+"""On a busy machine Redis may answer later than requests wait for it, and then a placement knows no
+prefixes."""
+
+
 def _make_stdin_our_terminal() -> None:
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
@@ -54,6 +59,7 @@ class UpProcess:
                 env={
                     **os.environ,
                     "TMPDIR": self._folder.name,  # other fleets run at the same time
+                    **_PATIENT,
                     **(environment or {}),
                     MARKER: self.marker,
                 },

@@ -92,7 +92,7 @@ class ApiServer:
         )
         context = ssl.create_default_context(cafile=str(self.folder / "ca.crt"))
         try:
-            with urllib.request.urlopen(request, timeout=60, context=context) as answer:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S, context=context) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
             raise OSError(f"{method} {path}: {error} {error.read().decode()}") from error
@@ -124,7 +124,9 @@ class ApiServer:
     def _etcd_call(self, what: str, body: dict[str, str]) -> Any:
         url = f"http://127.0.0.1:{self.etcd_port}/v3/kv/{what}"
         data = json.dumps(body).encode()
-        with urllib.request.urlopen(urllib.request.Request(url, data), timeout=60) as answer:
+        with urllib.request.urlopen(
+            urllib.request.Request(url, data), timeout=PATIENCE_S
+        ) as answer:
             return json.load(answer)
 
     def _certificates(self) -> None:
