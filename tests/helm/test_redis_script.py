@@ -13,7 +13,7 @@ import redis
 from tests.fleet.redis_server import REDIS, VALKEY
 from tests.helm.chart import one, render
 from tests.ports import free_port
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 PASSWORD = "aB3" * 10
 CLUSTER = ("cluster", "command")
@@ -53,7 +53,7 @@ def running(
         yield port, process, folder
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(PATIENCE_S)
 
 
 def path(folder: Path) -> dict[str, str]:
@@ -106,7 +106,7 @@ def test_the_previous_password_holds_while_pods_change_over(kind: str, tmp_path:
 
 def test_without_a_password_redis_does_not_start(tmp_path: Path) -> None:
     with running("valkey-server", tmp_path) as (_, process, _):
-        assert process.wait(10) != 0
+        assert process.wait(PATIENCE_S) != 0
 
 
 def test_a_secret_that_changes_takes_no_running_redis_down(server: Started) -> None:

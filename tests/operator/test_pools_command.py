@@ -19,7 +19,7 @@ from pando_operator.kube.resources import WORKER_POOLS
 from pando_operator.resource.tuned_on import ANNOTATION, TunedOn
 from tests.operator.api_server import ApiServer
 from tests.operator.pool_crd import install
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 Show = Callable[..., str]
 
@@ -210,11 +210,11 @@ def test_a_watch_shows_what_changes_until_it_is_interrupted(
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         try:
-            until(lambda: shows(b"first"), "the pool is shown", seconds=60)
+            until(lambda: shows(b"first"), "the pool is shown")
             put(server, namespace, "second", {}, {})
-            until(lambda: shows(b"second"), "the new pool is shown", seconds=60)
+            until(lambda: shows(b"second"), "the new pool is shown")
             process.send_signal(signal.SIGINT)
-            assert process.wait(20) == 130
+            assert process.wait(PATIENCE_S) == 130
         finally:
             process.kill()
             os.close(theirs)

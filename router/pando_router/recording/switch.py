@@ -23,6 +23,7 @@ class Switch:
         self._live = live
         self._switches = switches
         self._known = RecordingSwitch(secret=secret)
+        self._lock = asyncio.Lock()  # what was read before a change must not replace it
 
     @property
     def on(self) -> bool:
@@ -45,6 +46,10 @@ class Switch:
             await self.look()
 
     async def look(self) -> None:
+        async with self._lock:
+            await self._look()
+
+    async def _look(self) -> None:
         was_on = self.on
         try:
             async with asyncio.timeout(READ_TIMEOUT_S):
@@ -56,7 +61,8 @@ class Switch:
 
     async def set(self, on: bool | None) -> None:
         """For all routers; None: as each one's settings say. Raises FleetError."""
-        await self.look()  # so that the secret stays
-        switch = RecordingSwitch(on=on, secret=self._known.secret)
-        await self._switches.put(switch)
-        self._known = switch
+        async with self._lock:
+            await self._look()  # so that the secret stays
+            switch = RecordingSwitch(on=on, secret=self._known.secret)
+            await self._switches.put(switch)
+            self._known = switch

@@ -85,4 +85,4 @@ def _costly(index: int) -> str:
 
 
 def _wait(event: threading.Event) -> None:
-    assert event.wait(30)
+    assert event.wait(PATIENCE_S)

@@ -21,6 +21,7 @@ from pando_worker.batch import (
 )
 from pando_worker.runner.sampling.future_tokens import FutureTokens
 from pando_worker.runner.threaded import ThreadedRunner
+from tests.waiting import PATIENCE_S
 from tests.worker.model.checkpoints import SHAPE, Reference, prompt
 from tests.worker.model.paged import Paged, Row
 
@@ -177,7 +178,7 @@ class Gated:
         self.calls: list[str] = []
 
     def launch(self, batch: ForwardBatch) -> "_GatedStep":
-        assert self.gate.wait(10)
+        assert self.gate.wait(PATIENCE_S)
         number = int(batch.input_ids[0])
         self.calls.append(f"launch {number}")
         if number == 13:
