@@ -12,7 +12,7 @@ import pytest
 
 from tests.e2e.conftest import MODEL
 from tests.e2e.up_process import UpProcess
-from tests.waiting import until_async
+from tests.waiting import PATIENCE_S, until_async
 
 pytestmark = pytest.mark.e2e
 
@@ -141,7 +141,7 @@ async def all_streams(
     on_text: Callable[[], None] = nothing,
     typed: Sequence[Typed] = (),
 ) -> None:
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(PATIENCE_S):
         await asyncio.gather(
             *(stream(client, n, seen, on_text) for n, seen in enumerate(streams)),
             *(message(client, n, seen) for n, seen in enumerate(typed[:TYPED_STREAMS])),
