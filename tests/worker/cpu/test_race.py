@@ -1,5 +1,6 @@
 """The race between kernels and torch: its result, its duration, and where its outcome is kept."""
 
+import itertools
 import json
 import logging
 import multiprocessing
@@ -9,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 
@@ -32,15 +34,16 @@ from pando_worker.runner.cpu.race import (
     race,
     shapes,
 )
+from pando_worker.runner.cpu.waits import waited_s
 from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.runner.trial import trial_batch
 from pando_worker.settings import WorkerSettings
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, until
 from tests.worker.model.checkpoints import Reference
 
 LAYER = AttentionLayer(index=0, heads=4, kv_heads=2, head_dim=16, v_head_dim=16, scale=0.25)
 WIDE, SMALL = Shape(64, 4, 1), Shape(8, 4, 1)
-OUTCOME = Outcome([Lap(1, 2.0, 1.0)], [Limit(8, 4, 16)])
+OUTCOME = Outcome([Lap(1, 2.0, 1.0)], [Limit(8, 4, 16)], undisturbed=True)
 
 
 class SlowProducts(CpuOps):
@@ -102,10 +105,51 @@ def test_a_race_of_slow_contestants_ends_after_a_second_and_a_turn(kernels: Kern
     assert outcome.linear_rows == {(8, 8): 0}
 
 
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_race_knows_whether_each_contest_ran_without_waiting_for_cores(
+    kernels: Kernels, monkeypatch: pytest.MonkeyPatch, waits: bool
+) -> None:
+    waited = itertools.count(step=10.0 if waits else 0.0)  # before and after each round
+    monkeypatch.setattr(races, "waited_s", waited.__next__)
+    products = SlowProducts(kernels, 0.3, from_rows=1)
+    outcome = raced(kernels, products, torch.ones(8, 8))
+    assert outcome.undisturbed is not waits
+    most = races.SECONDS * (1 + waits * races.SPARE)
+    assert products.slow <= most // 0.3 + 2  # disturbed rounds get more time, but not for ever
+
+
+def test_waiting_for_a_core_that_another_process_has_is_counted() -> None:
+    before, cores = waited_s(), os.sched_getaffinity(0)
+    core = {min(cores)}
+    other = multiprocessing.get_context("fork").Process(target=_spin, args=(core,), daemon=True)
+    other.start()
+    os.sched_setaffinity(0, core)
+    try:
+        until(lambda: _busy() and waited_s() > before + 0.1, "waits beside another process")
+    finally:
+        os.sched_setaffinity(0, cores)
+        other.kill()
+        other.join()
+
+
+def _busy() -> bool:
+    """Wants a core all the time, for a moment."""
+    end = time.monotonic() + 0.02
+    while time.monotonic() < end:
+        pass
+    return True
+
+
+def _spin(core: set[int]) -> None:
+    os.sched_setaffinity(0, core)
+    while True:
+        pass
+
+
 def test_the_kernels_win_by_the_mean_of_ratios() -> None:
     laps = [Lap(1, 3.0, 1.0), Lap(64, 50.0, 100.0)]
-    assert Outcome(laps, []).kernels_win
-    assert not Outcome([Lap(1, 1.2, 1.0), laps[1]], []).kernels_win
+    assert Outcome(laps, [], undisturbed=True).kernels_win
+    assert not Outcome([Lap(1, 1.2, 1.0), laps[1]], [], undisturbed=True).kernels_win
 
 
 def test_products_are_noted_by_shape() -> None:
@@ -127,6 +171,20 @@ def test_an_outcome_is_kept_for_its_conditions_alone(empty_cache: Path) -> None:
     assert turns == ["one", "two"]
 
 
+def test_a_disturbed_outcome_is_used_by_workers_that_start_now_and_by_no_later_ones(
+    empty_cache: Path,
+) -> None:
+    disturbed = msgspec.structs.replace(OUTCOME, undisturbed=False)
+    assert raced_once("x", lambda: disturbed) == disturbed
+    assert raced_once("x", lambda: pytest.fail("it races beside the others")) == disturbed
+    [path] = (empty_cache / "races").glob("*.json")
+    old = time.time() - kept_races.DISTURBED_S
+    os.utime(path, (old, old))
+    assert raced_once("x", lambda: OUTCOME) == OUTCOME
+    os.utime(path, (old, old))
+    assert raced_once("x", lambda: pytest.fail("this one was undisturbed")) == OUTCOME
+
+
 @pytest.mark.parametrize("content", ["", "{", '{"laps": 1, "limits": []}', "\x00"])
 def test_an_unreadable_outcome_is_ignored_and_replaced(
     empty_cache: Path, caplog: pytest.LogCaptureFixture, content: str
@@ -135,10 +193,10 @@ def test_an_unreadable_outcome_is_ignored_and_replaced(
     [path] = (empty_cache / "races").glob("*.json")
     path.write_text(content)
     caplog.set_level(logging.WARNING, "pando.worker.cpu")
-    other = Outcome([], [])
+    other = Outcome([], [], undisturbed=True)
     assert raced_once("x", lambda: other) == other
     assert f"{path} is not readable" in caplog.text
-    assert json.loads(path.read_text()) == {"laps": [], "limits": []}
+    assert json.loads(path.read_text()) == {"laps": [], "limits": [], "undisturbed": True}
 
 
 def test_no_more_outcomes_are_kept_than_a_bound(

@@ -4,6 +4,7 @@ Read in this order:
     quantization.py  how weights are quantized
     cpu_path.py      chooses kernels or torch by a race
     race.py          the race: products by shape, and attention
+    waits.py         whether other programs disturbed it
     kept_races.py    outcomes in the user's cache
     cpu_tape.py      records decode steps and replays them
 

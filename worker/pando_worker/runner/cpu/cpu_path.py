@@ -23,7 +23,7 @@ from pando_worker.cpu.ops import CpuOps
 from pando_worker.models.errors import UnsupportedModel
 from pando_worker.models.ops import Ops, TorchOps
 from pando_worker.runner.cpu.kept_races import raced_once
-from pando_worker.runner.cpu.race import RECORDED, ROWS, Shape, race, shapes
+from pando_worker.runner.cpu.race import FORM, RECORDED, ROWS, Shape, race, shapes
 
 log = logging.getLogger("pando.worker.cpu")
 
@@ -37,6 +37,7 @@ class CpuPath:
 class _Conditions(msgspec.Struct, frozen=True):
     """The conditions on which a race's outcome depends."""
 
+    form: int  # of the race
     processor: str
     library: str  # its name identifies the kernels' sources and the compiler
     torch: str
@@ -86,6 +87,7 @@ def choose_cpu_path(
     threads = torch.get_num_threads()
     attention, multiplied = CpuAttention(kernels, pool, threads), weights()
     conditions = _Conditions(
+        form=FORM,
         processor=processor.description(),
         library=library,
         torch=str(torch.__version__),
@@ -114,12 +116,15 @@ def choose_cpu_path(
     is_narrow = any(weight.dtype != dtype for weight in multiplied)  # for torch to widen each time
     kernels_win = wanted == "on" or is_narrow or outcome.kernels_win
     log.info(
-        "CPU path: %s; a step's ms with torch and with kernels: %s",
+        "CPU path: %s; a step's ms with torch and with kernels: %s%s",
         f"C++ kernels, for linear layers {_limits(outcome.linear_rows)}"
         f"{f', with weights of 16 bits up to {max(ROWS)} rows' * is_narrow}"
         if kernels_win
         else "torch",
         ", ".join(map(str, outcome.laps)),
+        ""
+        if outcome.undisturbed
+        else "; other programs disturbed it, so a later start races again",
     )
     if not kernels_win:
         return by_torch

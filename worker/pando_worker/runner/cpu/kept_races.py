@@ -1,11 +1,13 @@
 """Keeps races' outcomes in the user's cache: a machine races once for each model and setting.
 
 If several workers start at the same time, one races and the others wait for its file, so they do
-not disturb the race. To race again, remove the folder `races`.
+not disturb the race. What other programs disturbed is used by these workers alone: those that start
+later race again. To race again in any case, remove the folder `races`.
 """
 
 import hashlib
 import logging
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +20,7 @@ log = logging.getLogger("pando.worker.cpu")
 
 KEPT = 64  # outcomes; the oldest are removed
 PATIENCE_S = 10 * SECONDS  # to wait for another worker's race
+DISTURBED_S = 60.0  # how long the outcome of a disturbed race is used
 
 
 def raced_once(conditions: object, race: Callable[[], Outcome]) -> Outcome:
@@ -46,9 +49,11 @@ def raced_once(conditions: object, race: Callable[[], Outcome]) -> Outcome:
 
 def _read(path: Path) -> Outcome | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Outcome)
+        outcome = msgspec.json.decode(path.read_bytes(), type=Outcome)
+        age = time.time() - path.stat().st_mtime
     except FileNotFoundError:
         return None
     except (OSError, msgspec.DecodeError) as error:
         log.warning("%s is not readable and is ignored: %s", path, error)
         return None
+    return outcome if outcome.undisturbed or age < DISTURBED_S else None

@@ -3,7 +3,8 @@
 Only a measurement shows which is faster: it depends on the processor, on torch's build and on the
 model's shapes. The race compares the products of a decode step, by the shapes of their weights, and
 attention with its norms, each for a few numbers of rows, by turns. It uses only this rank's own
-weights and pages, so no rank waits for another, and it ends after about a second.
+weights and pages, so no rank waits for another, and it ends after about a second; beside other
+programs, for which its threads have to wait, after three.
 """
 
 import time
@@ -20,10 +21,16 @@ from pando_worker.attention.backend import AttentionBackend, AttentionLayer
 from pando_worker.batch import ForwardBatch
 from pando_worker.cpu.ops import CpuOps
 from pando_worker.models.ops import Ops, TorchOps
+from pando_worker.runner.cpu.waits import waited_s
 
+FORM = 2  # of the race: outcomes of another form are not used any more
 SECONDS = 1.0  # of the whole race
+SPARE = 2.0  # times its share of these are added to a contest that other programs disturb, at most
+# A round is disturbed if threads waited for cores longer than this part of it, and than this many
+# seconds: waking takes a little on a quiet machine, too.
+DISTURBED, WAKING_S = 0.1, 1e-4
 ROWS = (1, 4, 16, 64)  # of the raced steps
-ROUNDS = 8  # at most; the fastest counts, as noise only adds time
+ROUNDS = 8  # undisturbed ones, at most; the fastest counts, as noise only adds time
 # Number of weights in a raced product: more than a core's cache holds, so that they come from
 # memory as in a step, but few enough that one product takes milliseconds.
 SLICE = 2**22
@@ -72,8 +79,14 @@ class Lap(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
+    """
+    Attributes:
+        undisturbed: whether all that was compared ran at least once without waiting for cores
+    """
+
     laps: list[Lap]
     limits: list[Limit]
+    undisturbed: bool
 
     @property
     def kernels_win(self) -> bool:
@@ -166,34 +179,54 @@ def race(
         torch_s = attended.torch_s + sum(times.torch_s for times in products.values())
         as_run = (t.kernel_s if shape in chosen else t.torch_s for shape, t in products.items())
         laps.append(Lap(rows, torch_s, attended.kernel_s + sum(as_run)))
-    return Outcome(laps, [Limit(s.width, s.inner, rows) for s, rows in limits.items()])
+    found = [Limit(s.width, s.inner, rows) for s, rows in limits.items()]
+    return Outcome(laps, found, clock.undisturbed)
 
 
 class _Clock:
-    """Divides the race's time among this many contests."""
+    """Divides the race's time among this many contests.
+
+    Attributes:
+        undisturbed: whether each contest so far had a round without waiting for cores
+    """
 
     def __init__(self, contests: int) -> None:
         self._left = contests
         self._until = time.perf_counter() + SECONDS
+        self.undisturbed = True
 
     @property
     def is_over(self) -> bool:
         return time.perf_counter() >= self._until
 
     def fastest(self, contestants: Sequence[Contestant]) -> list[float]:
-        """Seconds of each contestant's fastest run. They run by turns, at least once each."""
+        """Seconds of each contestant's fastest run. They run by turns, at least once each. Rounds
+        that were disturbed count only if all were."""
         now = time.perf_counter()
-        until = now + max(0.0, self._until - now) / max(1, self._left)
+        share = max(0.0, self._until - now) / max(1, self._left)
         self._left -= 1
-        best = [float("inf")] * len(contestants)
-        for _ in range(ROUNDS):
-            for index, contestant in enumerate(contestants):
-                started = time.perf_counter()
-                contestant()
-                best[index] = min(best[index], time.perf_counter() - started)
-            if time.perf_counter() >= until:
+        calm: list[list[float]] = []
+        disturbed: list[list[float]] = []
+        lost = 0.0  # seconds of disturbed rounds, which the race gets back
+        while len(calm) < ROUNDS:
+            began, waited = time.perf_counter(), waited_s()
+            times = [_timed(contestant) for contestant in contestants]
+            if waited_s() - waited <= max(WAKING_S, DISTURBED * sum(times)):
+                calm.append(times)
+            else:
+                disturbed.append(times)
+                lost = min(SPARE * share, lost + time.perf_counter() - began)
+            if time.perf_counter() >= now + share + lost:
                 break
-        return best
+        self._until += lost
+        self.undisturbed = self.undisturbed and bool(calm)
+        return [min(runs) for runs in zip(*(calm or disturbed), strict=True)]
+
+
+def _timed(contestant: Contestant) -> float:
+    started = time.perf_counter()
+    contestant()
+    return time.perf_counter() - started
 
 
 def _slices(weights: Sequence[Tensor], shape: Shape) -> list[Tensor]:
