@@ -15,8 +15,8 @@ from pando_router.fleet_view.replica_metrics import ReplicaMetrics
 from pando_router.fleet_view.snapshot import Fleet
 from pando_router.fleet_view.view import FleetView
 from pando_router.telemetry.metrics import Metrics as RouterMetrics
-from pando_worker.messages import Stats
 from pando_worker.server.metrics import Metrics as WorkerMetrics
+from pando_worker.stats import Stats
 
 PAGE = Path(__file__).parents[2] / "docs/metrics.md"
 

@@ -5,6 +5,7 @@ Read in this order:
     prepare.py     does the work of a first start during the install
     server/        the HTTP process: API, tokenizer, text
     messages.py    the messages between the two processes
+    stats.py       what the scheduler process counts and measures
     wire.py        how the one's commands travel
     engine/        the scheduler process
     scheduler/     chooses the requests of each step; numpy only

@@ -3,7 +3,8 @@
 from dataclasses import fields, replace
 
 from pando_fleet.registry.replica import Heartbeat
-from pando_worker.messages import Ready, Stats
+from pando_worker.messages import Ready
+from pando_worker.stats import Stats
 
 MIN_INTERVAL_S = 0.05
 MAX_INTERVAL_S = 0.5

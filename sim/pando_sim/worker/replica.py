@@ -37,12 +37,12 @@ from pando_worker.messages import (
     Outputs,
     Ready,
     Rejected,
-    Stats,
 )
 from pando_worker.pools import Pools
 from pando_worker.scheduler.assembly import make_scheduler
 from pando_worker.server.text.prompt_meter import PromptMeter
 from pando_worker.settings import WorkerSettings
+from pando_worker.stats import Stats
 
 MODEL = "simulated"
 UNAVAILABLE = 503

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pando_worker.messages import Stats
+from pando_worker.stats import Stats
 from tests.sim.fleet.costs import LinearCost
 from tests.sim.worker.test_stride import Asked, live
 

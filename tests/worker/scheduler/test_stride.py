@@ -11,12 +11,13 @@ from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
 from pando_worker.batch import ForwardBatch, Int32, StepResult
-from pando_worker.messages import LogprobsWanted, Pooling, Stats
+from pando_worker.messages import LogprobsWanted, Pooling
 from pando_worker.scheduler.batches.context_cost import attended
 from pando_worker.scheduler.batches.decodes import Decodes
 from pando_worker.scheduler.req import Req
 from pando_worker.scheduler.scheduler import Scheduler
 from pando_worker.scheduler.stride import Stride
+from pando_worker.stats import Stats
 from tests.examples import examples
 from tests.worker.scheduler.world import World
 

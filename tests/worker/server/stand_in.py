@@ -41,12 +41,12 @@ from pando_worker.messages import (
     Ready,
     Rejected,
     SamplingParams,
-    Stats,
     TokenLogprob,
     UnloadAdapter,
 )
 from pando_worker.progress import Stage
 from pando_worker.settings import WorkerSettings
+from pando_worker.stats import Stats
 from pando_worker.wire import CommandReceiver
 
 CONTEXT = 256

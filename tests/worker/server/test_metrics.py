@@ -6,8 +6,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pando_router.upstreams.adapters import AdapterUse
 from pando_router.upstreams.engine import read_vllm_metrics
-from pando_worker.messages import Stats
 from pando_worker.server.metrics import AdaptersInUse, Metrics, VllmLabels
+from pando_worker.stats import Stats
 from tests.worker.server.process.worker_process import MODEL_NAME, metric
 from tests.worker.server.stand_in import Trick
 

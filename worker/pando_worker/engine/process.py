@@ -24,7 +24,7 @@ from pando_worker.cores import available_cores
 from pando_worker.engine.step_log import StepLog
 from pando_worker.engine.step_times import AnnouncingRunner
 from pando_worker.grammar.compiler import GrammarCompiler
-from pando_worker.messages import EXIT_WITH_REASON, Event, Loading, Ready, Stats, Working
+from pando_worker.messages import EXIT_WITH_REASON, Event, Loading, Ready, Working
 from pando_worker.models.config import read_config
 from pando_worker.models.errors import ModelError
 from pando_worker.progress import Report, Stage
@@ -32,6 +32,7 @@ from pando_worker.ranks.leader import LeadingRunner, followers
 from pando_worker.scheduler.assembly import make_scheduler
 from pando_worker.scheduler.scheduler import Scheduler
 from pando_worker.settings import WorkerSettings
+from pando_worker.stats import Stats
 from pando_worker.wire import CommandReceiver
 
 if TYPE_CHECKING:

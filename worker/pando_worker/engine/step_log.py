@@ -2,7 +2,7 @@
 
 import logging
 
-from pando_worker.messages import Stats
+from pando_worker.stats import Stats
 
 log = logging.getLogger("pando.worker.scheduler")
 

@@ -3,6 +3,7 @@
 Read in this order:
     scheduler.py  one step at a time
     req.py        one request, as data
+    open_requests.py  all that are not answered yet
     arrivals.py   makes it of a command, unless it can never run here
     planning/     which requests the next step runs
     pages/        the KV pages of each request

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, field
 
-from pando_worker.messages import BATCH_SIZES, Stats
 from pando_worker.rates import Rate
 from pando_worker.scheduler.batches.context_cost import ContextCost
+from pando_worker.stats import BATCH_SIZES, Stats
 
 
 @dataclass(slots=True)

@@ -45,7 +45,6 @@ from pando_worker.messages import (
     Outputs,
     PinAdapter,
     Rejected,
-    Stats,
     UnloadAdapter,
     Verified,
     Verify,
@@ -63,11 +62,13 @@ from pando_worker.scheduler.batches.results import read_decodes, read_results
 from pando_worker.scheduler.compiling import Compiling, set_grammar
 from pando_worker.scheduler.images import Images, runs_any
 from pando_worker.scheduler.meter import Meter
+from pando_worker.scheduler.open_requests import OpenRequests
 from pando_worker.scheduler.pages.kv_manager import KVManager
 from pando_worker.scheduler.planning.planner import Planner
 from pando_worker.scheduler.req import Ending, Req
 from pando_worker.scheduler.stride import Stride, plan_stride
 from pando_worker.settings import WorkerSettings
+from pando_worker.stats import Stats
 
 log = logging.getLogger("pando.worker.scheduler")
 
@@ -128,17 +129,16 @@ class Scheduler:
         self._source = source
         self.planner = Planner(settings, kv, self.meter.counts, clock, images, adapters)
         self._compiling = Compiling()
-        self._by_rid: dict[str, Req] = {}  # all requests that are not answered yet
+        self._open = OpenRequests()
         self._unwanted: list[Req] = []  # aborted since the last step
         self.in_flight: Launched | None = None
         self._events: list[Event] = []
         self._arrivals = 0
-        self._next_deadline = math.inf
         self._taken_in_at = -math.inf
 
     @property
     def is_idle(self) -> bool:
-        return not self._by_rid and self.in_flight is None
+        return not self._open and self.in_flight is None
 
     @property
     def only_waits(self) -> bool:
@@ -146,7 +146,7 @@ class Scheduler:
         if self.is_idle:
             return self._adapters is not None and self._adapters.is_busy
         waiting = len(self._compiling) + self.planner.waiting.num_slotless
-        return self.in_flight is None and waiting == len(self._by_rid)
+        return self.in_flight is None and waiting == len(self._open)
 
     @property
     def _num_queued(self) -> int:
@@ -157,7 +157,7 @@ class Scheduler:
             case Generate() | Embed() | Align() | Verify():
                 return self._enqueue(command)
             case Abort(rid=rid):
-                if req := self._by_rid.get(rid):
+                if req := self._open.get(rid):
                     self._unwanted.append(req)
                 return []
             case FlushCache(call=call):
@@ -200,7 +200,7 @@ class Scheduler:
         is_open = self.in_flight or self._unwanted or self._compiling
         loads = self._adapters is not None and self._adapters.is_busy
         loads = loads or self.planner.waiting.num_slotless > 0  # whose loads a step may start
-        if is_open or loads or self._next_deadline < math.inf or self._settings.overlap_schedule:
+        if is_open or loads or self._open.have_deadlines or self._settings.overlap_schedule:
             return None
         return plan_stride(self.planner, self.kv, self.meter, most)
 
@@ -232,8 +232,7 @@ class Scheduler:
         if req.source and self.kv.sources and not self.kv.sources.is_cached(req.source):
             req.unencoded_when_queued = req.source.length
         self._arrivals += 1
-        self._by_rid[req.rid] = req
-        self._next_deadline = min(self._next_deadline, req.deadline)
+        self._open.add(req)
         if req.rules and self._source:
             req.grammar = SpeechGrammar(req.rules, self._source.vocab_size)
             for token in req.tokens(req.num_known)[req.prompt_len :].tolist():
@@ -246,7 +245,7 @@ class Scheduler:
 
     def _refusal(self, command: Arriving) -> tuple[int, str] | None:
         """Why a request is rejected: status and message; None if it is accepted."""
-        if command.rid in self._by_rid:
+        if self._open.get(command.rid):
             return 400, f"request id {command.rid!r} is already in use"
         problem = misfit(
             command,
@@ -264,7 +263,7 @@ class Scheduler:
         ):
             return 404, "its adapter is not loaded"
         if added := array_bytes(command):
-            held = sum(req.array_bytes for req in self._by_rid.values())
+            held = self._open.array_bytes
             if held + added > MAX_ARRAY_BYTES:
                 return 503, f"requests here have {held} bytes of inputs already; try again later"
         if self._num_queued >= self._settings.max_queued_requests:
@@ -285,7 +284,7 @@ class Scheduler:
 
     def _tend(self, adapters: ServedAdapters) -> None:
         waiting = self.planner.waiting
-        self._events += adapters.tend(waiting.line, waiting.awaits, self._uses)
+        self._events += adapters.tend(waiting.line, waiting.awaits, self._open.use)
         for identity in adapters.take_opened():
             waiting.opened(identity)
         for failed in adapters.take_failed():
@@ -294,21 +293,13 @@ class Scheduler:
             for req in reqs:
                 self._reject(req, 502, failed.message)
 
-    def _uses(self, identity: bytes) -> bool:
-        """Whether a request that is not answered yet has this adapter."""
-        return any(req.adapter == identity for req in self._by_rid.values())
-
     # Requests leave
 
     def _end_unwanted(self) -> None:
         """End the aborted requests and those whose deadline has passed."""
         ended = [(req, Ending.ABORTED) for req in self._unwanted]
         self._unwanted = []
-        now = self._clock()
-        if now >= self._next_deadline:
-            ended += [(req, Ending.LATE) for req in self._by_rid.values() if req.deadline <= now]
-            left = (req.deadline for req in self._by_rid.values() if req.deadline > now)
-            self._next_deadline = min(left, default=math.inf)
+        ended += [(req, Ending.LATE) for req in self._open.late(self._clock())]
         for req, ending in ended:
             if req.ending is None:
                 self._end(req, ending)
@@ -332,14 +323,14 @@ class Scheduler:
             self._adapters.release(req)
         if req.ending is Ending.ABORTED:
             self.meter.counts.aborted_requests_total += 1
-            del self._by_rid[req.rid]
+            self._open.remove(req)
             self._events.append(Outputs([last_output(req, FinishReason.ABORT)]))
         elif req.ending is Ending.LATE:
             passed = f"its deadline passed after {req.deadline - req.queued_at:.3g} s"
             self._reject(req, 504, f"{passed}, with {req.num_output} tokens produced")
 
     def _reject(self, req: Req, status: int, message: str) -> None:
-        del self._by_rid[req.rid]
+        self._open.remove(req)
         self._events.append(Rejected(rid=req.rid, status=status, message=message))
 
     # Batches run
@@ -457,6 +448,6 @@ class Scheduler:
         """Answer a request that a result has ended."""
         if req.ending is Ending.FINISHED:
             self.meter.counts.finished_requests_total += 1
-            del self._by_rid[req.rid]
+            self._open.remove(req)
         elif req.ending is Ending.FAILED:
             self._reject(req, 500, "the logits were not finite, or the grammar allowed no token")

@@ -41,13 +41,13 @@ from pando_worker.messages import (
     PinAdapter,
     Ready,
     Rejected,
-    Stats,
     UnloadAdapter,
     Verified,
     Verify,
     Working,
 )
 from pando_worker.server.errors import ApiError, aborted, deadline_passed, too_slow, unavailable
+from pando_worker.stats import Stats
 from pando_worker.wire import CommandSender
 
 log = logging.getLogger("pando.worker")

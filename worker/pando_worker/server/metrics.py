@@ -17,7 +17,7 @@ from prometheus_client.core import (
     Metric,
 )
 
-from pando_worker.messages import BATCH_SIZES, Stats
+from pando_worker.stats import BATCH_SIZES, Stats
 
 # Seconds; a cached prompt answers in milliseconds, a long queue takes minutes.
 _FIRST_TOKEN = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)

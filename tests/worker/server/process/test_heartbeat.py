@@ -18,8 +18,9 @@ from pando_fleet.registry.replica import Heartbeat, ReplicaState
 from pando_router.endpoints import ENDPOINTS
 from pando_router.endpoints.endpoint import JSON
 from pando_worker.heartbeats import with_report
-from pando_worker.messages import Ready, Stats
+from pando_worker.messages import Ready
 from pando_worker.server.text.prompt_meter import PromptMeter
+from pando_worker.stats import Stats
 from tests.fleet.redis.pair import pair
 from tests.fleet.redis_server import RedisServer
 from tests.ports import free_port

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from pando_worker.adapters.info import AdapterInfo
 from pando_worker.batch import BackgroundJob
-from pando_worker.messages import Stats
 from pando_worker.scheduler.req import Req
+from pando_worker.stats import Stats
 
 # Weight of a new measurement of a load or a wait against the earlier ones.
 _NEWEST = 0.25

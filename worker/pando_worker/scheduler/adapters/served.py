@@ -29,11 +29,11 @@ from pando_worker.messages import (
     Event,
     LoadAdapter,
     PinAdapter,
-    Stats,
     UnloadAdapter,
 )
 from pando_worker.scheduler.adapters.adapter import FailedLoad, Load, Need, ServedAdapter, WaitTimes
 from pando_worker.scheduler.req import Req
+from pando_worker.stats import Stats
 
 log = logging.getLogger("pando.worker.scheduler")
 

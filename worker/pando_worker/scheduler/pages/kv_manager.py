@@ -33,12 +33,12 @@ from pando_worker.memory.radix_cache import RadixCache, Tokens
 from pando_worker.memory.req_pool import ReqToTokenPool
 from pando_worker.memory.window_pages import WindowPages
 from pando_worker.memory.window_sight import WindowMemory, WindowSight
-from pando_worker.messages import Stats
 from pando_worker.rates import Rate
 from pando_worker.scheduler.pages.prefixes import Prefixes
 from pando_worker.scheduler.pages.sliding import SlidingWindows
 from pando_worker.scheduler.pages.sources import SourcePages
 from pando_worker.scheduler.req import Req
+from pando_worker.stats import Stats
 
 # With `write-through-selective`, a prefix is stored on the host after this many hits.
 STORE_HITS = 2

@@ -11,7 +11,6 @@ step's token budget. With `prefill-first`, prompts get whole steps instead.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from pando_worker.messages import Stats
 from pando_worker.policies.schedule import SCHEDULE_POLICIES
 from pando_worker.scheduler.adapters.served import ServedAdapters
 from pando_worker.scheduler.batches.batching import Row, StepRows, next_row
@@ -31,6 +30,7 @@ from pando_worker.scheduler.planning.sharing import Computing
 from pando_worker.scheduler.planning.waiting import Verdict, WaitingQueue
 from pando_worker.scheduler.req import Req
 from pando_worker.settings import WorkerSettings
+from pando_worker.stats import Stats
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,12 @@ from msgspec import structs
 from starlette.responses import Response
 
 from pando_fleet.distribution import installed_version
-from pando_worker.messages import Embed, Generate, SamplingParams, Stats
+from pando_worker.messages import Embed, Generate, SamplingParams
 from pando_worker.server.errors import unavailable
 from pando_worker.server.pooling import Embeddings, NoEmbeddings
 from pando_worker.server.service import Service
 from pando_worker.server.source_text import source_of
+from pando_worker.stats import Stats
 
 HEALTH_GENERATE_S = 20.0
 """Time within which `/health_generate` needs its token; SGLang's default."""
