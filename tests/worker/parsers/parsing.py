@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from pando_worker.parsers.output import OutputParser
 from pando_worker.parsers.pieces import (
@@ -24,12 +25,14 @@ def new_parser(
     reasoning: str | None = None,
     start: Start = Start.MAY_OPEN,
     offered: Sequence[Tool] = TOOLS,
+    is_shaped: bool = False,
 ) -> OutputParser:
     """A parser for the named formats. The calls' ids are id0, id1, ..."""
     ids = (f"id{number}" for number in itertools.count())
+    calls = replace(TOOL_FORMATS[tools], new_id=lambda: next(ids)) if tools else None
     return OutputParser(
         REASONING_FORMATS[reasoning].parser(start) if reasoning else None,
-        TOOL_FORMATS[tools].new_parser(offered, lambda: next(ids)) if tools else None,
+        calls.parser(offered, is_shaped=is_shaped) if calls else None,
     )
 
 

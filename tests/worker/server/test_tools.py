@@ -111,6 +111,18 @@ async def test_a_named_tools_call_ends_with_stop_as_openai_has_it(
     assert len(done.choices[0].message.tool_calls or ()) == 1
 
 
+async def test_an_answer_by_a_schema_is_one_whatever_text_stands_in_it(
+    rich_client: openai.AsyncOpenAI,
+) -> None:
+    schema: Any = {"type": "json_schema", "json_schema": {"name": "a", "schema": PARAMETERS}}
+    answer = json.dumps({"city": CALLS})
+    for text, calls in ((answer, 0), (CALLS, 2)):
+        options = asking(text, tools=TOOLS, response_format=schema)
+        message = (await rich_client.chat.completions.create(**options)).choices[0].message
+        assert message.content == (None if calls else answer)
+        assert len(message.tool_calls or ()) == calls
+
+
 async def test_without_tools_text_is_text(rich_client: openai.AsyncOpenAI) -> None:
     for options in (asking(CALLS), asking(CALLS, tools=TOOLS, tool_choice="none")):
         done = await rich_client.chat.completions.create(**options)

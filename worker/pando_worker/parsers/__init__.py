@@ -8,11 +8,13 @@ Read in this order:
     reasoning.py    reasoning between two tags
     harmony.py      the channels of gpt-oss
     output.py       the parser of a whole output
+    beside.py       reads calls or an answer that has a grammar of its own
     reader.py       reads text up to a format's marker, then the format's own steps
     arrays.py       reads calls in one JSON array
     headed.py       reads calls with a head that has the name, then JSON
     xml_calls.py    reads calls whose parameters stand in tags
     xml_grammar.py  the grammar of such calls
+    xml_texts.py    the grammar of their strings that have a pattern or lengths
     scanning.py     finds the next marker, and the end of a JSON value
     call_object.py  reads a call that is a JSON object
     xml_values.py   turns plain-text parameters into JSON

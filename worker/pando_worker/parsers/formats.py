@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from pando_worker.parsers.beside import CallsOrAnswer
 from pando_worker.parsers.pieces import TextParser
 from pando_worker.parsers.tools import Tool
 
@@ -45,15 +46,28 @@ class ToolFormat:
     new_parser: Callable[[Sequence[Tool], Callable[[], str]], TextParser]
     grammar: CallGrammar
     new_id: Callable[[], str]
-    beside_json: bool  # the first character distinguishes a call from an answer in JSON
+    # With one of which the grammar's calls begin; None: with the first marker.
+    begins_with: Callable[[Sequence[Tool]], Sequence[str]] | None = None
+    before_answer: str = ""  # what an answer begins with that is no call
+    # Calls are objects with `name` and `parameters` and nothing around, so that only more than the
+    # first character distinguishes a call from an answer in JSON.
+    bare_objects: bool = False
     # Only of a format that the model was not trained on: how it learns of the tools. Its calls are
     # always constrained to their schemas.
     show_tools: ShowTools | None = None
     parallel: bool = True  # whether an output may have several calls if the request leaves it open
 
-    def parser(self, tools: Sequence[Tool]) -> TextParser:
-        """A new parser for one output of a request with these tools."""
-        return self.new_parser(tools, self.new_id)
+    def begins(self, tools: Sequence[Tool]) -> Sequence[str]:
+        return self.markers[:1] if self.begins_with is None else self.begins_with(tools)
+
+    def parser(self, tools: Sequence[Tool], *, is_shaped: bool = False) -> TextParser:
+        """A new parser for one output of a request with these tools.
+
+        Args:
+            is_shaped: whether an answer without calls has a grammar of its own
+        """
+        calls = self.new_parser(tools, self.new_id)
+        return CallsOrAnswer(self.begins(tools), calls) if is_shaped else calls
 
 
 def long_id() -> str:

@@ -12,6 +12,17 @@ def literal(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
+def regex(pattern: str) -> str:
+    """A terminal for a pattern."""
+    return (
+        "/" + _BEYOND_REGEX.sub(lambda found: _REGEX_ESCAPES.get(found[0], found[0]), pattern) + "/"
+    )
+
+
+_BEYOND_REGEX = re.compile(r"\\.|[/\n\r]", re.DOTALL)  # escapes stay as they are
+_REGEX_ESCAPES = {"/": r"\/", "\n": r"\n", "\r": r"\r"}
+
+
 def marker(text: str, special_tokens: Mapping[str, int]) -> str:
     """A text that is one token of the model. A grammar refers to a special token by its id, since
     it has no text; any other added token matches its text."""
@@ -49,6 +60,11 @@ def json_value(schema: Mapping[str, Any], *, strict: bool) -> str:
     return "%json " + json.dumps(on_one_line(schema, strict=strict))
 
 
+def call_head(tool: Tool, arguments_key: str) -> str:
+    """A call's object up to its arguments."""
+    return f'{{"name": {json.dumps(tool.name)}, "{arguments_key}": '
+
+
 def call_object(rule: str, tools: Sequence[Tool], arguments_key: str) -> str:
     """A rule for `{"name": ..., "<arguments_key>": {...}}` of any of the tools.
 
@@ -57,9 +73,8 @@ def call_object(rule: str, tools: Sequence[Tool], arguments_key: str) -> str:
     """
     objects = []
     for tool in tools:
-        head = f'{{"name": {json.dumps(tool.name)}, "{arguments_key}": '
         value = json_value(tool.parameters, strict=tool.strict)
-        objects.append(f"{literal(head)} {value} {literal('}')}")
+        objects.append(f"{literal(call_head(tool, arguments_key))} {value} {literal('}')}")
     return f"{rule}: {' | '.join(objects)}"
 
 

@@ -57,6 +57,14 @@ def as_json(text: str, parameters: Mapping[str, Any], name: str) -> str:
     return bare if fits or "string" not in kinds else json.dumps(text, ensure_ascii=False)
 
 
+def alternatives(schema: dict[str, Any], parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The schemas of which a value fits one; the schema itself if it has none."""
+    parts = schema.get("anyOf", schema.get("oneOf"))
+    if not isinstance(parts, list):
+        return [schema]
+    return [_resolved(part, parameters) for part in parts if isinstance(part, dict)]
+
+
 def _kinds_of(parameters: Mapping[str, Any], name: str) -> set[str]:
     """Names of the JSON types that a parameter may have; none if its schema does not restrict them.
     Without a schema, a number may as well be text, but an object hardly."""

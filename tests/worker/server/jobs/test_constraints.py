@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 from llguidance import LLMatcher, LLTokenizer
 
 from pando_worker.grammar.limits import MAX_GRAMMAR_CHARS
@@ -15,7 +16,7 @@ from pando_worker.parsers.families.pando import MAX_CALLS
 from pando_worker.parsers.pieces import ParsedCall
 from pando_worker.parsers.reasoning import Start
 from pando_worker.parsers.registry import REASONING_FORMATS, TOOL_FORMATS
-from pando_worker.parsers.tools import read_tool_use
+from pando_worker.parsers.tools import Tool, read_tool_use
 from pando_worker.server.errors import ApiError
 from pando_worker.server.jobs.constraints import grammar_of
 from tests.worker.parsers.parsing import new_parser, parse
@@ -298,7 +299,64 @@ def test_a_plain_text_parameter_is_one_of_its_enum_or_any_text() -> None:
     assert not fits(grammar, xml_call("run", {"how": "other"}))
 
 
-@pytest.mark.parametrize("of", [{"type": "string", "pattern": "a+"}, {"type": ["string", "null"]}])
+XML = ("qwen3_coder", "glm45", "minimax_m2")
+MAYBE = {"anyOf": [{"type": "string", "pattern": "^[a-z]+$"}, {"type": "null"}]}
+
+
+@pytest.mark.parametrize("tools", XML)
+@pytest.mark.parametrize(
+    ("of", "good", "bad"),
+    [
+        ({"type": "string", "pattern": "a+/"}, ["a/", "xaa/y", ">a/"], ["", "a", "/a", "<a/"]),
+        ({"type": "string", "pattern": "^a|b$"}, ["a", "b"], ["x", ""]),
+        ({"type": "string", "pattern": r"\\$"}, ["a\\"], ["a", "\\a", "$"]),
+        (
+            {"type": "string", "minLength": 2, "maxLength": 3},
+            ["ab", "\u00e9\u00e9\u00e9"],
+            ["a", "abcd"],
+        ),
+        (MAYBE, ["abc", None], ["", "ABC", '"abc"']),
+        ({"type": ["string", "null"]}, ["", "abc", '"', None], []),
+        ({"anyOf": [{"enum": ["a", "b"]}, {"type": "null"}]}, ["a", "b", None], ["c", ""]),
+        ({"type": ["string", "null"], "enum": ["a", None]}, ["a", None], ["b", ""]),
+    ],
+)
+def test_plain_text_is_kept_to_what_its_schema_asks_of_strings(
+    tools: str, of: dict[str, Any], good: list[str | None], bad: list[str]
+) -> None:
+    schema = {"type": "object", "properties": {"a": of}, "required": ["a"]}
+    offered = [function("run", schema, strict=True)]
+    grammar = tool_grammar(tools, "required", offered=offered)
+    for value in [*good, *bad]:
+        call = written(tools, "null" if value is None else value)
+        assert fits(grammar, call) is (value in good), call
+        if value in good:
+            tool = Tool("run", schema, strict=True)
+            (parsed,) = parse(new_parser(tools, offered=[tool]), [call]).calls
+            assert json.loads(parsed.arguments) == {"a": value}
+            assert Draft202012Validator(schema).is_valid({"a": value})
+
+
+def written(tools: str, value: str) -> str:
+    """A call of `run`, as the family's template has it."""
+    return {
+        "qwen3_coder": xml_call("run", {"a": value}),
+        "glm45": "<tool_call>run\n<arg_key>a</arg_key>\n"
+        f"<arg_value>{value}</arg_value>\n</tool_call>",
+        "minimax_m2": f'<minimax:tool_call>\n<invoke name="run">\n<parameter name="a">{value}'
+        "</parameter>\n</invoke>\n</minimax:tool_call>",
+    }[tools]
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        {"type": "string", "format": "date"},
+        {"type": ["string", "array"], "items": {"type": "integer"}},
+        {"anyOf": [{"type": "string"}, {"type": "string", "maxLength": 3}]},
+        {"anyOf": [{"type": "string"}, {"type": "null"}], "not": {"const": "a"}},
+    ],
+)
 def test_what_plain_text_cannot_be_kept_to_is_refused_where_a_tool_is_strict(
     of: dict[str, Any],
 ) -> None:
@@ -308,23 +366,66 @@ def test_what_plain_text_cannot_be_kept_to_is_refused_where_a_tool_is_strict(
     assert (refused.value.status, refused.value.param) == (400, "tools")
 
 
+@pytest.mark.parametrize("of", [{"pattern": "a$b"}, {"pattern": 3}, {"minLength": "x"}])
+def test_a_wrong_shape_of_plain_text_is_refused(of: dict[str, Any]) -> None:
+    offered = [function("run", {"properties": {"a": {"type": "string", **of}}})]
+    with pytest.raises(ApiError) as refused:
+        tool_grammar("qwen3_coder", "required", offered=offered)
+    assert (refused.value.status, refused.value.param) == (400, "tools")
+
+
 @TRAINED
 def test_tools_that_are_not_strict_leave_the_model_free(tools: str) -> None:
     assert tool_grammar(tools, "auto", offered=[function("time")]) is None
     assert tool_grammar(tools, "none") is None
 
 
-@pytest.mark.parametrize("tools", ["hermes", "mistral", "qwen3_coder"])
-def test_an_answers_schema_leaves_calls_possible(tools: str) -> None:
-    grammar = tool_grammar(
-        tools,
-        "auto",
-        offered=[function("time", {"type": "object"})],
-        response_format=schema_format(POINT),
-    )
-    assert fits(grammar, '{"x": 1}')
-    assert fits(grammar, calls_text(tools, OTHER))
-    assert not fits(grammar, "It is sunny.")
+# Answers beside calls
+
+
+TRICKY = {"x": '<tool_call>\n{"name": "weather", "arguments": {}}'}
+TEXTUAL = {"type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"]}
+NAMED = {
+    "type": "object",
+    "properties": {"name": {"$ref": "#/$defs/word"}, "y": {"type": "integer"}},
+    "required": ["name", "y"],
+    "additionalProperties": False,
+    "$defs": {"word": {"type": "string"}},
+}
+
+
+@pytest.mark.parametrize("tools", sorted(TOOL_FORMATS))
+@pytest.mark.parametrize(
+    ("shape", "answers", "wrong"),
+    [
+        ({"guided_json": TEXTUAL}, [json.dumps(TRICKY)], '{"x": 1}'),
+        ({"guided_json": NAMED}, ['{"name": "weather", "y": 1}'], '{"name": 1, "y": 1}'),
+        ({"guided_regex": "[a-z ]+[!<]"}, ["it rains!", "a<"], "it rains"),
+        ({"guided_choice": ["yes", "no"]}, ["yes"], "maybe"),
+    ],
+)
+def test_an_answer_of_its_own_form_leaves_calls_possible_and_is_never_read_as_one(
+    tools: str, shape: dict[str, Any], answers: list[str], wrong: str
+) -> None:
+    offered = [function(tool.name, tool.parameters) for tool in OFFERED]
+    channel = PLAIN.get(tools, "").removesuffix("Hi")
+    reasoning = tools if channel else None
+    grammar = tool_grammar(tools, "auto", offered=offered, parallel=True, **shape)
+    call = FORCED.get(tools, TWO[tools])
+    assert fits(grammar, call)
+    assert not fits(grammar, channel + wrong)
+    assert not fits(grammar, call.replace("weather", "whether"))
+    for cuts in (1, 7, 999):
+
+        def read(text: str, cuts: int = cuts) -> tuple[str, list[tuple[str, str]]]:
+            parser = new_parser(tools, reasoning, offered=OFFERED, is_shaped=True)
+            pieces = [text[at : at + cuts] for at in range(0, len(text), cuts)]
+            return parse_any(parser, pieces)
+
+        assert read(call)[1] == parse_any(new_parser(tools, offered=OFFERED), [call])[1] != []
+        for answer in answers:
+            assert fits(grammar, channel + answer)
+            assert read(channel + answer) == (answer, [])
 
 
 def test_mistrals_newer_form_is_forced_where_the_tokenizer_has_its_tokens() -> None:
@@ -340,8 +441,14 @@ def test_mistrals_newer_form_is_forced_where_the_tokenizer_has_its_tokens() -> N
     ("tools", "fields", "param"),
     [
         ("hermes", {"choice": "required", "regex": "a"}, "regex"),
-        ("hermes", {"choice": "auto", "regex": "a"}, "regex"),
-        ("llama3", {"choice": "auto", "response_format": schema_format(POINT)}, "response_format"),
+        ("hermes", {"choice": "auto", "regex": ".*"}, "regex"),
+        ("qwen3_coder", {"choice": "auto", "guided_choice": ["a", "<b>"]}, "guided_choice"),
+        (
+            "llama3",
+            {"choice": "auto", "response_format": {"type": "json_object"}},
+            "response_format",
+        ),
+        ("llama3", {"choice": "auto", "regex": "[{]a"}, "regex"),
     ],
 )
 def test_what_could_be_mistaken_for_a_call_is_refused_beside_tools(

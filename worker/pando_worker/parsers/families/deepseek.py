@@ -54,7 +54,6 @@ DEEPSEEK_V3 = ToolFormat(
     new_parser=lambda tools, new_id: _FORM.parser(new_id),
     grammar=_FORM.grammar,
     new_id=long_id,
-    beside_json=True,
 )
 DEEPSEEK_V31 = replace(
     DEEPSEEK_V3,

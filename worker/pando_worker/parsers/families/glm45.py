@@ -33,5 +33,4 @@ GLM45 = ToolFormat(
     new_parser=_FORM.parser,
     grammar=partial(xml_grammar, _FORM),
     new_id=long_id,
-    beside_json=True,
 )

@@ -66,5 +66,6 @@ GPT_OSS = ToolFormat(
     new_parser=lambda tools, new_id: _FORM.parser(new_id),
     grammar=_grammar,
     new_id=long_id,
-    beside_json=False,
+    begins_with=lambda tools: (TO,),
+    before_answer=f"{CHANNEL}final{MESSAGE}",
 )

@@ -16,5 +16,4 @@ GRANITE = ToolFormat(
     new_parser=lambda tools, new_id: _FORM.parser(new_id),
     grammar=_FORM.grammar,
     new_id=long_id,
-    beside_json=True,
 )

@@ -52,5 +52,4 @@ HERMES = ToolFormat(
     new_parser=lambda tools, new_id: _Hermes(new_id).reader,
     grammar=_grammar,
     new_id=long_id,
-    beside_json=True,
 )

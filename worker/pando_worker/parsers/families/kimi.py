@@ -39,5 +39,4 @@ KIMI_K2 = ToolFormat(
     new_parser=lambda tools, new_id: _FORM.parser(new_id),
     grammar=_FORM.grammar,
     new_id=long_id,
-    beside_json=True,
 )

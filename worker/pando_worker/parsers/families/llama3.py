@@ -15,6 +15,7 @@ from pando_worker.parsers.scanning import BLANKS, MAX_BLANKS
 from pando_worker.parsers.tools import Tool
 
 TAG = "<|python_tag|>"
+KEY = "parameters"
 TAG_4, CLOSING_4 = "<|python_start|>", "<|python_end|>"
 
 
@@ -54,7 +55,7 @@ def _grammar(tools: Sequence[Tool], special_tokens: Mapping[str, int], *, parall
             "calls: object",
             f"text_or_calls: (TEXT | {tag}? object)?",
             r"TEXT: /\s*[^{\s](?s:.*)/",
-            lark.call_object("object", tools, "parameters"),
+            lark.call_object("object", tools, KEY),
         ]
     )
 
@@ -81,7 +82,8 @@ LLAMA3 = ToolFormat(
     new_parser=lambda tools, new_id: _Llama3({tool.name for tool in tools}, new_id).reader,
     grammar=_grammar,
     new_id=long_id,
-    beside_json=False,
+    begins_with=lambda tools: [lark.call_head(tool, KEY) for tool in tools],
+    bare_objects=True,
 )
 LLAMA4 = replace(
     LLAMA3,

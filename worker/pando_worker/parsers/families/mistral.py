@@ -89,5 +89,4 @@ MISTRAL = ToolFormat(
     grammar=_grammar,
     # The length that Mistral's chat templates require in later messages.
     new_id=lambda: random_id(9),
-    beside_json=True,
 )

@@ -36,6 +36,5 @@ PHI4 = ToolFormat(
     new_parser=lambda tools, new_id: _FORM.parser(new_id),
     grammar=_FORM.grammar,
     new_id=long_id,
-    beside_json=True,
     show_tools=_with_tools,
 )

@@ -229,5 +229,5 @@ PYTHONIC = ToolFormat(
     new_parser=lambda tools, new_id: _Pythonic({tool.name for tool in tools}, new_id),
     grammar=_grammar,
     new_id=long_id,
-    beside_json=True,
+    begins_with=lambda tools: [f"[{tool.name}(" for tool in tools],
 )

@@ -34,5 +34,4 @@ QWEN3_CODER = ToolFormat(
     new_parser=_FORM.parser,
     grammar=partial(xml_grammar, _FORM),
     new_id=long_id,
-    beside_json=True,
 )

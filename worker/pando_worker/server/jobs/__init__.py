@@ -8,6 +8,7 @@ Read in this order:
     pooled.py       the texts of a request that are embedded or classified
     sampling.py     the request's sampling parameters for the scheduler
     constraints.py  constraints on the output, as one grammar
+    beside_calls.py  the grammar of calls, beside an answer that may have its own
     gbnf.py         translates GBNF into Lark
     grammars.py     builds a grammar off the event loop
 

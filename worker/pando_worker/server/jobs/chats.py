@@ -9,10 +9,11 @@ from pando_worker.messages import LogprobsWanted
 from pando_worker.parsers.formats import ToolFormat
 from pando_worker.parsers.output import OutputParser
 from pando_worker.parsers.reasoning import TAIL_TOKENS, ReasoningFormat, Start
-from pando_worker.parsers.tools import ToolUse, read_tool_use
+from pando_worker.parsers.tools import Choice, ToolUse, read_tool_use
 from pando_worker.server.errors import bad_request
 from pando_worker.server.generation import Job
 from pando_worker.server.images import ChatPrompt
+from pando_worker.server.jobs.constraints import shapes_answers
 from pando_worker.server.jobs.grammars import grammar_for
 from pando_worker.server.jobs.jobs import JobSpec, make_job
 from pando_worker.server.jobs.prompts import room_for
@@ -43,6 +44,7 @@ class OutputReading:
     tool_use: ToolUse | None
     tool_format: ToolFormat | None
     reasoning: tuple[ReasoningFormat, Start] | None
+    is_shaped: bool  # whether an answer without calls has a grammar of its own
 
     @property
     def markers(self) -> frozenset[str]:
@@ -55,7 +57,7 @@ class OutputReading:
         """A new parser for one choice, whose first calls have these ids."""
         return OutputParser(
             reasoning=self.reasoning[0].parser(self.reasoning[1]) if self.reasoning else None,
-            calls=self.tool_format.parser(self.tool_use.tools)
+            calls=self.tool_format.parser(self.tool_use.tools, is_shaped=self.is_shaped)
             if self.tool_format and self.tool_use
             else None,
             call_ids=call_ids,
@@ -71,7 +73,7 @@ async def make_chat_job(service: Service, request: Request, body: ChatRequest) -
     keep_last = body.truncate_prompt_tokens
     room = room_for(service, "messages", keep_last=keep_last, output=max_tokens or 1)
     prompt = await service.encode_chat(body, room)
-    reading = _reading(service, tool_use, prompt.token_ids, body.continued_text)
+    reading = _reading(service, body, tool_use, prompt.token_ids)
     spec = JobSpec(
         prompts=[prompt.token_ids],
         images=prompt.images,
@@ -96,11 +98,11 @@ async def make_chat_job(service: Service, request: Request, body: ChatRequest) -
 
 
 def _reading(
-    service: Service, tool_use: ToolUse | None, prompt: list[int], continued: str
+    service: Service, body: ChatRequest, tool_use: ToolUse | None, prompt: list[int]
 ) -> OutputReading:
-    """Raises ApiError 400 if an answer is `continued` although the prompt opens the reasoning
+    """Raises ApiError 400 if an answer is continued although the prompt opens the reasoning
     before it."""
-    model = service.model
+    model, continued = service.model, body.continued_text
     reasoning = None
     if model.reasoning_format is not None:
         tail = TAIL_TOKENS + len(continued.encode(errors="replace"))
@@ -113,4 +115,11 @@ def _reading(
                 "unsupported_parameter",
             )
         reasoning = model.reasoning_format, Start.ANSWER if continued else start
-    return OutputReading(tool_use, model.tool_format if tool_use else None, reasoning)
+    return OutputReading(
+        tool_use,
+        model.tool_format if tool_use else None,
+        reasoning,
+        is_shaped=tool_use is not None
+        and tool_use.choice is Choice.AUTO
+        and shapes_answers(body.constraints()),
+    )

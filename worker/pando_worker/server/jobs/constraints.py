@@ -12,23 +12,21 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
-from llguidance import LLMatcher
+from llguidance import LLMatcher, LLTokenizer
 
 from pando_worker.grammar.limits import LIMITS, MAX_GRAMMAR_CHARS, compiler_threads
 from pando_worker.parsers import lark
 from pando_worker.parsers.formats import ToolFormat
 from pando_worker.parsers.reasoning import ReasoningFormat, Start
-from pando_worker.parsers.tools import Choice, ToolUse
+from pando_worker.parsers.tools import ToolUse
 from pando_worker.server.errors import ApiError, bad_request
+from pando_worker.server.jobs.beside_calls import Grammar, text_of, with_calls
 from pando_worker.server.jobs.gbnf import gbnf_to_lark
 
 MAX_CHOICES = 1024
 _MAX_MESSAGE_CHARS = 500
 _INNER = re.compile(r"^at 1\(\d+\): | \(in regex\)")
 _THREADS = 2
-
-Grammar = dict[str, Any]
-"""One grammar of llguidance's list: {"json_schema": ...} or {"lark_grammar": ...}."""
 
 
 def grammar_of(
@@ -90,15 +88,22 @@ def grammar_of(
         )
     param, answer = next(iter(answers.items()), ("tools", None))
     special = special_tokens or {}
+    grammars = [answer] if answer else []
     if tool_use is not None:
-        answer = _with_calls(answer, param, tool_use, tool_format, special)
-    if answer is None:
-        return None
-    grammars = [answer]
-    if reasoning is not None:
+        assert tool_format is not None, "calls have a format"
+        grammars = with_calls(answer, param, tool_use, tool_format, special, _may_begin)
+    if grammars and reasoning is not None:
         is_text = tool_use is None
-        grammars = _after_reasoning(answer, *reasoning, special, is_text=is_text)
-    return _checked(grammars, param)
+        grammars = _after_reasoning(grammars, *reasoning, special, is_text=is_text)
+    return _checked(grammars, param) if grammars else None
+
+
+def shapes_answers(constraints: Mapping[str, object]) -> bool:
+    """Whether an answer has a grammar by these fields, by name."""
+    return any(
+        name != "response_format" or _response_format(value, name) is not None
+        for name, value in constraints.items()
+    )
 
 
 def _response_format(value: object, param: str) -> Grammar | None:
@@ -180,50 +185,24 @@ def _context_free(value: object, param: str) -> Grammar:
         raise _wrong(param, f"cannot be used: {_shortened(str(error))}") from error
 
 
-def _with_calls(
-    answer: Grammar | None,
-    param: str,
-    tool_use: ToolUse,
-    tool_format: ToolFormat | None,
-    special_tokens: Mapping[str, int],
-) -> Grammar | None:
-    """Only calls if one is required; else the answer, or any text, and optional calls."""
-    required = tool_use.choice is Choice.REQUIRED
-    assert tool_format is not None, "calls have a format"
-    parallel = tool_format.parallel if tool_use.parallel is None else tool_use.parallel
-    is_trained = tool_format.show_tools is None
-    is_strict = any(tool.strict for tool in tool_use.tools)
-    if is_trained and parallel and not (required or is_strict or answer):
-        return None
-    if required and param == "response_format":
-        answer = None  # it is of an answer, and there will be none
-    if answer is not None:
-        _check_beside_calls(answer, param, required, tool_format)
-    rules = tool_format.grammar(tool_use.tools, special_tokens, parallel=parallel)
-    if required:
-        start = "calls"
-    elif answer is None:
-        start = "text_or_calls"
-    else:
-        start = f"%json {json.dumps(answer['json_schema'])} | calls"
-    return {"lark_grammar": f"start: {start}\n{rules}"}
+def _may_begin(grammar: Grammar, begin: str) -> bool:
+    """False for a grammar that cannot be compiled."""
+    data = begin.encode()
+
+    def accepts() -> bool:
+        matcher = LLMatcher(_bytes(), text_of([grammar]), log_level=0, limits=LIMITS)
+        return not matcher.is_error() and matcher.try_consume_tokens(list(data)) == len(data)
+
+    return _threads().submit(accepts).result()
 
 
-def _check_beside_calls(
-    answer: Grammar, param: str, required: bool, tool_format: ToolFormat
-) -> None:
-    if required:
-        raise bad_request(f"{param} cannot be given if tool_choice requires a call", param)
-    if "json_schema" not in answer or not tool_format.beside_json:
-        raise bad_request(
-            f"{param} cannot be combined with tools: with this model or this constraint, the answer"
-            " cannot be distinguished from a call; set tool_choice to 'none' or omit the tools",
-            param,
-        )
+@cache
+def _bytes() -> LLTokenizer:
+    return LLTokenizer("byte")
 
 
 def _after_reasoning(
-    answer: Grammar,
+    grammars: list[Grammar],
     form: ReasoningFormat,
     start: Start,
     special_tokens: Mapping[str, int],
@@ -232,7 +211,7 @@ def _after_reasoning(
 ) -> list[Grammar]:
     before = form.before_text if is_text else ""
     if start is Start.ANSWER and not before:
-        return [answer]
+        return grammars
     opening, closing, after = (
         lark.spelled(text, special_tokens) if text else ""
         for text in (form.opening, form.closing, form.after)
@@ -246,7 +225,8 @@ def _after_reasoning(
         first = ""
     text = lark.spelled(before, special_tokens) if before else ""
     rules = f"start: {first} {text} @answer\n{thoughts}\nTEXT: /(?s:.*)/\nGAP: /\\s{{0,4}}/\n"
-    return [{"lark_grammar": rules}, {"name": "answer", **answer}]
+    answer, *others = grammars
+    return [{"lark_grammar": rules}, {"name": "answer", **answer}, *others]
 
 
 def _json_of(schema: Mapping[str, Any], *, strict: bool = True) -> Grammar:
@@ -254,7 +234,7 @@ def _json_of(schema: Mapping[str, Any], *, strict: bool = True) -> Grammar:
 
 
 def _checked(grammars: list[Grammar], param: str) -> str:
-    text = json.dumps({"grammars": grammars})
+    text = text_of(grammars)
     if len(text) > MAX_GRAMMAR_CHARS:
         raise _too_long(len(text), param)
     validation = _threads().submit(LLMatcher.validate_grammar, text, limits=LIMITS)
