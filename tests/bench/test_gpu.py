@@ -155,7 +155,6 @@ def test_the_programs_have_ten_minutes_together(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
 def test_a_dry_run_of_everything_writes_its_page_and_numbers(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "bench.gpu", "--dry", "--output", str(tmp_path)]
     ended = subprocess.run(words, capture_output=True, text=True, check=False)

@@ -59,7 +59,6 @@ def refused(capsys: Capture, *arguments: str) -> str:
     return said.err
 
 
-@pytest.mark.timeout(240)
 def test_equal_commands_leave_equal_results_and_all_files(tmp_path: Path) -> None:
     arguments = [TRACE, "--pool", POOL, "--take", "60", "--seed", "3"]
     policies = ["--policy", "cache_aware", "--policy", "round_robin"]
@@ -86,7 +85,6 @@ def test_equal_commands_leave_equal_results_and_all_files(tmp_path: Path) -> Non
 CSV = ("requests", "samples")
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     ("strike", "code"),
     [
@@ -128,7 +126,6 @@ def test_however_it_ends_no_process_and_no_folder_is_left(
     assert not folder.exists()
 
 
-@pytest.mark.timeout(240)
 def test_lines_that_cannot_be_played_are_left_out_and_reported_at_the_end(tmp_path: Path) -> None:
     trace = tmp_path / "agent.jsonl"
     call = {"timestamp": 1, "input": "", "output": "yes", "session_id": "a"}
@@ -160,7 +157,6 @@ def test_a_missing_or_unknown_trace_is_refused(capsys: Capture, tmp_path: Path) 
     assert "late.csv:3: it arrives 1 s before" in refused(capsys, str(early), str(late))
 
 
-@pytest.mark.timeout(240)
 def test_a_trace_with_images_is_played_with_their_tokens(tmp_path: Path) -> None:
     """Requests about one image find it cached; those about images of their own find nothing."""
     rows: list[dict[str, object]] = [
@@ -204,7 +200,6 @@ def test_a_wrong_image_rule_is_refused(capsys: Capture, rule: str, message: str)
     assert message in refused(capsys, TRACE, "--image-rule", rule)
 
 
-@pytest.mark.timeout(240)
 def test_a_trace_with_audio_is_played_with_its_tokens(tmp_path: Path) -> None:
     """Requests about one file find it cached; those about files of their own find nothing."""
     rows: list[dict[str, object]] = [

@@ -199,7 +199,6 @@ def _check_manifest(folder: Path, results: dict[str, Any]) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
 def test_a_target_that_no_size_reaches_is_one_line(tmp_path: Path) -> None:
     process = start(tmp_path, "--trials", "6", "--ttft-p99", "0.001")
     _, err = process.communicate()
@@ -209,7 +208,6 @@ def test_a_target_that_no_size_reaches_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
 def test_a_long_part_is_tried_on_an_excerpt_and_judged_whole(tmp_path: Path) -> None:
     process = start(tmp_path, "--trials", "6", "--excerpt", "100", requests=600, seconds=7200.0)
     out, err = process.communicate()

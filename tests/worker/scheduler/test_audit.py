@@ -91,6 +91,5 @@ def test_every_step_reads_the_right_pages() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
 def test_every_step_reads_the_right_pages_in_many_schedules() -> None:
     audit_all(range(1000, 1240))
