@@ -1,7 +1,7 @@
 """Plans the runs from the settings; a `Task` is all that a process needs to simulate one run."""
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -100,17 +100,20 @@ class SimPlan:
     extent: Extent
 
 
-def make_plan(settings: SimSettings) -> SimPlan:
+def make_plan(settings: SimSettings, read: Callable[[Request], None] = lambda _: None) -> SimPlan:
     """Reads the whole trace once, so that errors in it show before the first run.
 
-    Raises SimPlanError.
+    `read` is called with each request, as it is played. Raises SimPlanError.
     """
     try:
         pool = manifest.read(settings.pool)
         cost = load(settings.cost_model)
         trace = _trace(settings)
         shape = _shape(settings)
-        extent = _extent(trace, shape) if settings.sessions is None else _lasting(settings, trace)
+        if settings.sessions is None:
+            extent = _extent(trace, shape, read)
+        else:
+            extent = _lasting(settings, trace)
         for text in settings.fault:
             parse_fault(text)
     except (ManifestError, CostModelError, TraceError, FaultError) as error:
@@ -234,9 +237,10 @@ def _shape(settings: SimSettings) -> Shape:
     )
 
 
-def _extent(trace: Trace, shape: Shape) -> Extent:
+def _extent(trace: Trace, shape: Shape, read: Callable[[Request], None]) -> Extent:
     requests, last_s, adapters = 0, 0.0, set[str]()
     for request in shaped(trace, shape):
+        read(request)
         requests, last_s = requests + 1, request.at_s
         adapters.add(request.adapter)
     if not requests:

@@ -14,7 +14,7 @@ from pando.tune.crew import Crew, Job
 from pando.tune.display import Display
 from pando.tune.noted import annotated
 from pando.tune.plan import TunePlan, TunePlanError
-from pando.tune.runs import KnownRuns
+from pando.tune.runs import KnownRuns, key_of
 from pando_operator.resource.parse import InvalidPool
 from pando_sim.tuning.choice import (
     Point,
@@ -166,6 +166,9 @@ class Course:
             self._trials += 1
             try:
                 candidate = self._plan.space.candidate(values)
+                if (same := self._played_before(candidate)) is not None:
+                    self._search.tell(trial, same.searched)
+                    continue
                 jobs.append(self._job(candidate, bounds=bounds, name=f"candidate {self._trials}"))
                 made.append((trial, candidate))
             except (InvalidPool, SimPlanError):
@@ -175,6 +178,11 @@ class Course:
         for (trial, candidate), job, outcome in zip(made, jobs, outcomes, strict=True):
             self._points.append(Point(job.name, candidate.values, outcome))
             self._search.tell(trial, outcome)
+
+    def _played_before(self, candidate: Candidate) -> Point | None:
+        """An earlier one with the same values: today's manifest and the defaults are among the
+        first that the search asks for."""
+        return next((one for one in self._candidates if one.values == candidate.values), None)
 
     def _play_longer(self) -> None:
         """Plays today's manifest, the defaults and the best candidates on the longer excerpt."""
@@ -317,20 +325,17 @@ class Course:
         )
 
     def _play(self, jobs: Sequence[Job]) -> list[Score]:
-        """The outcomes in order; those that are known are not played again."""
-        outcomes: dict[int, Score] = {}
-        for number, job in enumerate(jobs):
-            if (known := self._known.get(job)) is not None:
-                outcomes[number] = known
-        numbers = [number for number in range(len(jobs)) if number not in outcomes]
+        """The outcomes in order. Equal runs, such as those of a manifest that is the defaults, are
+        made once, and those that are known not again."""
+        different = {key_of(job): job for job in jobs}
+        todo = [job for job in different.values() if job not in self._known]
 
         def done(place: int, outcome: Score) -> None:
-            outcomes[numbers[place]] = outcome
-            self._known.add(jobs[numbers[place]], outcome)
+            self._known.add(todo[place], outcome)
             self._display.ran()
 
-        self._crew.run([jobs[number] for number in numbers], done)
-        return [outcomes[number] for number in range(len(jobs))]
+        self._crew.run(todo, done)
+        return [self._known[job] for job in jobs]
 
     # What was found
 

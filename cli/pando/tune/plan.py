@@ -10,9 +10,10 @@ from pando.tune.noted import noted
 from pando.tune.settings import TuneSettings
 from pando_operator.resource.tuned_on import TunedOn
 from pando_sim.policies.pando import own
+from pando_sim.request import Request
 from pando_sim.settings import ReplaySettings, SimSettings
 from pando_sim.spec import FleetSpec
-from pando_sim.traces import TraceError, open_trace, shaped
+from pando_sim.traces import TraceError, open_trace
 from pando_sim.tuning.goal import Goal
 from pando_sim.tuning.knobs import POLICY, KnobError, asked_knob, scaling_knobs
 from pando_sim.tuning.parts import Parts, divided
@@ -51,7 +52,7 @@ class TunePlan:
 
 
 def make_tune_plan(settings: TuneSettings) -> TunePlan:
-    """Reads the whole trace. Raises TunePlanError."""
+    """Reads the whole trace once. Raises TunePlanError."""
     assert settings.pool is not None, "checked with the settings"
     try:
         document = manifest.read_document(settings.pool)
@@ -75,9 +76,8 @@ def make_tune_plan(settings: TuneSettings) -> TunePlan:
             )
         space = Space(document, settings.policy, knobs)
         _check_has_times(settings)
-        planned = make_plan(sim)
-        unplayed = planned.trace.unplayed.lines.total()
-        requests = list(shaped(planned.trace, planned.tasks[0].shape))
+        requests: list[Request] = []
+        planned = make_plan(sim, requests.append)
         parts = divided(requests, settings.seed, settings.excerpt)
     except (manifest.ManifestError, KnobError, SimPlanError, TraceError) as error:
         raise TunePlanError(" ".join(str(error).split())) from None
@@ -95,7 +95,7 @@ def make_tune_plan(settings: TuneSettings) -> TunePlan:
         space=space,
         sim=sim,
         planned=planned,
-        unplayed=unplayed,
+        unplayed=planned.trace.unplayed.lines.total(),
         noted=noted(planned.trace.paths, requests),
     )
 

@@ -56,17 +56,21 @@ class KnownRuns:
         else:
             path.write_bytes(first + b"\n")
 
-    def get(self, job: Job) -> Score | None:
-        return self._known.get(_key(job))
+    def __contains__(self, job: Job) -> bool:
+        return key_of(job) in self._known
+
+    def __getitem__(self, job: Job) -> Score:
+        return self._known[key_of(job)]
 
     def add(self, job: Job, outcome: Score) -> None:
-        key = _key(job)
+        key = key_of(job)
         self._known[key] = outcome
         with self._path.open("ab") as file:
             file.write(msgspec.json.encode(_Line(key, outcome)) + b"\n")
 
 
-def _key(job: Job) -> str:
+def key_of(job: Job) -> str:
+    """Equal for runs that have the same score."""
     pool = job.pool.spec.model_dump_json(by_alias=True)
     what: list[Any] = [pool, job.spec, job.stage, job.variation, job.bounds]
     return _hash(repr(what))

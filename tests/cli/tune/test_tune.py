@@ -156,6 +156,11 @@ def test_a_search_that_was_ended_goes_on_to_the_same_answer(tmp_path: Path) -> N
     assert "Recommended is" in out or "Keep today's manifest" in out
     first = found(whole)
     _check_manifest(whole, first)
+    values = {one["name"]: one["values"] for one in first["points"]}
+    tried = [one for name, one in values.items() if name.removeprefix("candidate ").isdigit()]
+    assert tried
+    assert not any(values[name] in tried for name in ("today", "defaults")), "they were played"
+    assert all(tried.count(one) == 1 for one in tried)
 
     process = start(cut, "--trials", "8", "--vary", "--jobs", "1")
     runs = cut / "out" / "runs.jsonl"
