@@ -18,7 +18,8 @@
 -- working set counts as little against their calls.
 
 local COUNT_MS = 250 -- between two counts of the working set
-local ROW_MS = 0.25 -- between them for each session, so that counts take a hundredth of the time
+local ROW_MS = 1 -- between them for each session, so that counts take a hundredth of the time
+local FIRST_LOOK = 4 -- landmarks; a call rarely adds more to its session's last prompt
 local FORGET_MS = 3600000 -- of a pause
 local AT_ONCE = 1000 -- fields per call
 local ASSUMED = 8 -- returns, before any is known
@@ -37,26 +38,53 @@ local function session_in(row)
   end
 end
 
--- The session that the path extends, or the one of this name, or nil; the field of its row, and that of
--- its row from now on, which is nil for a path without landmarks.
+-- The working set in its row, and nothing without one that is whole.
+local function set_in(row)
+  local is_whole, $names(WORKING_SET) = pcall(unpack_working_set, row or '')
+  if is_whole then
+    return {
+      counted = counted, held = held, sessions = sessions,
+      first_returns = first_returns, first_stays = first_stays,
+      later_returns = later_returns, later_stays = later_stays,
+    }
+  end
+  return {
+    counted = 0, held = 0, sessions = 0, first_returns = 0, first_stays = 0, later_returns = 0,
+    later_stays = 0,
+  }
+end
+
+-- The working set as it is known; the session that the path extends, or the one of this name, or nil;
+-- the field of its row, and that of its row from now on. Looks at the path's last landmarks first, and
+-- then at twice as many each time: most calls that continue a session need the first look only.
 local function find_session(sessions, path, name)
   if name ~= '' then
-    local row = redis.call('HGET', sessions, name)
-    return row and session_in(row) or nil, name, name
+    local rows = redis.call('HMGET', sessions, '', name)
+    return set_in(rows[1]), rows[2] and session_in(rows[2]) or nil, name, name
   end
-  local fields, last = {}, math.floor(#path / $KEY_BYTES / $LANDMARK_CHUNKS)
-  for i = 1, last do
-    fields[i] = chunk_key(path, (last - i + 1) * $LANDMARK_CHUNKS)
-  end
-  if last > 0 then
-    for i, row in ipairs(redis.call('HMGET', sessions, unpack(fields))) do
-      local session = row and session_in(row)
+  local last = math.floor(#path / ($KEY_BYTES * $LANDMARK_CHUNKS))
+  local newest, set, look = chunk_key(path, last * $LANDMARK_CHUNKS), nil, FIRST_LOOK
+  local from = last
+  while from > 0 do
+    local fields, to = {}, math.max(1, from - look + 1)
+    for landmark = from, to, -1 do
+      fields[#fields + 1] = chunk_key(path, landmark * $LANDMARK_CHUNKS)
+    end
+    local count = #fields
+    if not set then
+      fields[count + 1] = ''
+    end
+    local rows = redis.call('HMGET', sessions, unpack(fields))
+    set = set or set_in(rows[count + 1])
+    for i = 1, count do
+      local session = rows[i] and session_in(rows[i])
       if session then
-        return session, fields[i], fields[1]
+        return set, session, fields[i], newest
       end
     end
+    from, look = to - 1, 2 * look
   end
-  return nil, nil, fields[1]
+  return set, nil, nil, newest
 end
 
 -- The pool's KV tokens; the seconds in which it computes as many, at the start of prompts; and the
@@ -129,7 +157,7 @@ end
 local function count_sessions(sessions, leases, memory, set, before, now)
   local rows, gone, changed = redis.call('HGETALL', sessions), {}, {}
   local are_many = #rows > $MOST_SESSIONS -- half as many: a field and a row each
-  set.held = 0
+  set.held, set.sessions = 0, 0
   for i = 1, #rows, 2 do
     local field = rows[i]
     local session = field ~= '' and session_in(rows[i + 1])
@@ -143,6 +171,7 @@ local function count_sessions(sessions, leases, memory, set, before, now)
     local longest = session and are_many and stay_of(session, memory) or FORGET_MS
     if session and (session.paused == 0 or now - session.paused <= longest) then
       set.held = set.held + share_of(session, memory, set, now)
+      set.sessions = set.sessions + 1
     elseif field ~= '' then
       gone[#gone + 1] = field
     end
@@ -151,51 +180,32 @@ local function count_sessions(sessions, leases, memory, set, before, now)
   in_parts('HDEL', sessions, gone)
 end
 
--- The working set as it is known; nothing before the first count.
-local function known_set(sessions)
-  local row = redis.call('HGET', sessions, '')
-  if row then
-    local is_whole, $names(WORKING_SET) = pcall(unpack_working_set, row)
-    if is_whole then
-      return {
-        counted = counted, held = held, first_returns = first_returns, first_stays = first_stays,
-        later_returns = later_returns, later_stays = later_stays,
-      }
-    end
-  end
-  return {
-    counted = 0, held = 0, first_returns = 0, first_stays = 0, later_returns = 0, later_stays = 0,
-  }
-end
-
--- The working set, counted a moment ago at most. A count is noted whatever becomes of the call, so that
--- no flood of calls makes each of them count.
-local function working_set(sessions, leases, memory, now)
-  local set = known_set(sessions)
+-- Counts the working set anew, unless that was done a moment ago. A count is noted whatever becomes of
+-- the call, so that no flood of calls makes each of them count.
+local function keep_counted(sessions, leases, memory, set, now)
   local before = set.counted
-  local pace = math.max(COUNT_MS, ROW_MS * redis.call('HLEN', sessions))
-  if before > now or now - before >= pace then
-    set.counted = now
-    count_sessions(sessions, leases, memory, set, before, now)
-    redis.call('HSET', sessions, '', $pack(WORKING_SET, set))
-    redis.call('PEXPIRE', sessions, FORGET_MS)
+  if before <= now and now - before < math.max(COUNT_MS, ROW_MS * set.sessions) then
+    return
   end
-  return set
+  set.counted = now
+  count_sessions(sessions, leases, memory, set, before, now)
+  redis.call('HSET', sessions, '', $pack(WORKING_SET, set))
+  redis.call('PEXPIRE', sessions, FORGET_MS)
 end
 
 -- Whether the call of `prompt` tokens, of which `shared` are held already, may be placed now: its
 -- session goes on, or the working set has room for it. If so, it is noted, unless only asked to
 -- explain; otherwise returns what it waits for.
 local function hold_back(sessions, leases, ask, shared, ready, now, explain)
-  local session, field, new_field = find_session(sessions, ask.path, ask.session)
-  if not new_field then
+  if ask.session == '' and #ask.path < $KEY_BYTES * $LANDMARK_CHUNKS then
     return nil
   end
   local memory = memory_of(ready)
   if memory.capacity == 0 then
     return nil
   end
-  local set = working_set(sessions, leases, memory, now)
+  local set, session, field, new_field = find_session(sessions, ask.path, ask.session)
+  keep_counted(sessions, leases, memory, set, now)
   local is_back = session ~= nil
   local others = set.held - (is_back and share_of(session, memory, set, now) or 0)
   local held = math.max(0, ask.prompt + ask.output - (is_back and session.base or shared))
@@ -209,8 +219,11 @@ local function hold_back(sessions, leases, ask, shared, ready, now, explain)
   if explain then
     return nil
   end
-  if not is_back and redis.call('HLEN', sessions) > $MOST_SESSIONS then
-    return nil
+  if not is_back then
+    if set.sessions >= $MOST_SESSIONS then
+      return nil
+    end
+    set.sessions = set.sessions + 1
   end
   local base = is_back and session.base or shared
   if is_in_time then

@@ -165,11 +165,14 @@ async def test_many_sessions_are_counted_less_often(world: World) -> None:
     rows: Any = await world.redis.hgetall(sessions)
     (row,) = (row for field, row in rows.items() if field)
     await world.redis.hset(sessions, mapping={f"{number}": row for number in range(2_000)})
+    await after(world, 0.3)
+    await call(world, "first", 512, may_wait=False)
     counted = (await noted(world)).counted
-    await after(world, 0.4)
+    assert counted == world.now_ms
+    await after(world, 1.9)
     await call(world, "soon", 512, may_wait=False)
     assert (await noted(world)).counted == counted
-    await after(world, 0.4)
+    await after(world, 0.2)
     await call(world, "later", 512, may_wait=False)
     assert (await noted(world)).counted == world.now_ms
 
@@ -240,6 +243,16 @@ async def test_the_sessions_of_a_pool_that_is_used_once_are_forgotten_too(world:
     await world.beat("a")
     await call(world, "one", 64_000)
     assert 0 < await world.redis.pttl(PoolKeys(POOL).sessions) <= 3_600_000
+
+
+@pytest.mark.parametrize("added", [0, 1, 31, 32, 33, 95, 96, 97, 500])
+async def test_a_call_is_its_sessions_however_much_it_adds(world: World, added: int) -> None:
+    """Added chunks; the row under its last landmark is looked for from the prompt's end."""
+    await world.beat("a")
+    await ended(world, "one", 64 * 1_000)
+    await ended(world, "one", 64 * (1_000 + added))
+    assert (await noted(world)).sessions == 1
+    assert await world.redis.hlen(PoolKeys(POOL).sessions) == 1 + 1
 
 
 async def test_short_prompts_are_never_held_back(world: World) -> None:

@@ -79,6 +79,7 @@ class WorkingSetRow(NamedTuple):
 
     counted: float  # when, ms
     held: float
+    sessions: float  # that have a row
     first_returns: float  # of sessions, after their first call, within their stay
     first_stays: float  # for how many stays they paused then
     later_returns: float  # after a later call
@@ -166,7 +167,7 @@ ADAPTERS = Packed("adapters", AdapterTerms, 1, is_versioned_in_front=True)
 PART = Packed("part", Part, 1)
 LOAD = Packed("load", Load, 1)
 SESSION = Packed("session", SessionRow, 2)
-WORKING_SET = Packed("working_set", WorkingSetRow, 2)
+WORKING_SET = Packed("working_set", WorkingSetRow, 3)
 CROWDED = Packed("crowded", Crowded)
 QUEUE = Packed("queue", QueueRow, 1)
 CANDIDATE = Packed("candidate", Candidate)
