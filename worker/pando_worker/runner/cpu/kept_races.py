@@ -1,8 +1,8 @@
 """Keeps races' outcomes in the user's cache: a machine races once for each model and setting.
 
 If several workers start at the same time, one races and the others wait for its file, so they do
-not disturb the race. What other programs disturbed is used by these workers alone: those that start
-later race again. To race again in any case, remove the folder `races`.
+not disturb the race. What other programs disturbed is used by workers that start within ten
+minutes: later ones race again. To race again in any case, remove the folder `races`.
 """
 
 import hashlib
@@ -20,7 +20,8 @@ log = logging.getLogger("pando.worker.cpu")
 
 KEPT = 64  # outcomes; the oldest are removed
 PATIENCE_S = 10 * SECONDS  # to wait for another worker's race
-DISTURBED_S = 60.0  # how long the outcome of a disturbed race is used
+# How long the outcome of a disturbed race is used: a race loads a busy machine even more.
+DISTURBED_S = 600.0
 
 
 def raced_once(conditions: object, race: Callable[[], Outcome]) -> Outcome:
