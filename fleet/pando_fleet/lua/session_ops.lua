@@ -56,7 +56,7 @@ end
 
 -- The working set as it is known; the session that the path extends, or the one of this name, or nil;
 -- the field of its row, and that of its row from now on. Looks at the path's last landmarks first, and
--- then at twice as many each time: most calls that continue a session need the first look only.
+-- then at all others: most calls that continue a session need the first look only.
 local function find_session(sessions, path, name)
   if name ~= '' then
     local rows = redis.call('HMGET', sessions, '', name)
@@ -82,7 +82,7 @@ local function find_session(sessions, path, name)
         return set, session, fields[i], newest
       end
     end
-    from, look = to - 1, 2 * look
+    from, look = to - 1, last
   end
   return set, nil, nil, newest
 end
