@@ -4,7 +4,8 @@ Run on a quiet machine: python -m bench.audio.throughput --model whisper-base --
 Both get the same files of 30 s in turns, in each round other ones: the pipeline as one batch, the
 worker as requests at once. Then each of some files is sent twice to the worker, alone: the second
 time its encoding is cached, and its answer is verified in one step.
-`python -m examples.audio.fetch` gets the model and the speech.
+`python -m examples.audio.fetch` gets the model and the speech. Further flags of the worker follow
+`--`, such as `-- --kv-cache-dtype bfloat16`.
 """
 
 import asyncio
@@ -70,15 +71,22 @@ class Began:
 @click.option("--repeats", type=click.IntRange(1), default=3, show_default=True, help="long files")
 @click.option("--seconds", type=float, default=30.0, show_default=True, help="of a file")
 @click.option("--threads", type=click.IntRange(1), default=2, show_default=True)
+@click.argument("flags", nargs=-1)
 def main(
-    model: Path, speech: Path, rounds: int, files: int, repeats: int, seconds: float, threads: int
+    model: Path,
+    speech: Path,
+    rounds: int,
+    files: int,
+    repeats: int,
+    seconds: float,
+    threads: int,
+    flags: Sequence[str],
 ) -> None:
     sentences = read_sentences(speech)
     made = files_of(sentences, files * (rounds + 2), seconds)
     batches = (made[at : at + files] for at in itertools.count(0, files))
-    flags = ("--served-model-name", "m")
     with (
-        pando_worker(str(model), threads, flags) as server,
+        pando_worker(str(model), threads, ("--served-model-name", "m", *flags)) as server,
         Pipeline(model, threads, files) as peer,
     ):
         warm = next(batches)[:1]

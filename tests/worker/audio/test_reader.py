@@ -1,6 +1,7 @@
 """Files to features, in the processes that do it."""
 
 import asyncio
+import os
 from collections.abc import Iterator
 
 import numpy as np
@@ -47,6 +48,12 @@ async def test_digest_is_of_what_is_heard(reader: AudioReader) -> None:
     digests = {(await reader.read(data)).digest for data in same}
     assert len(digests) == 1
     assert (await reader.read(wav(noise(1.0, seed=1)))).digest not in digests
+
+
+async def test_files_are_read_beside_an_engine_that_wants_all_cores(reader: AudioReader) -> None:
+    await reader.loaded()
+    assert await reader.pool.run(os.sched_getscheduler, 0) == os.SCHED_OTHER
+    assert await reader.pool.run(os.nice, 0) == min(19, os.nice(0) + 5)  # a quarter of a core
 
 
 async def test_a_refused_file_says_why(reader: AudioReader) -> None:

@@ -119,10 +119,15 @@ def _decoded(data: bytes, form: str, rate: int) -> Iterator[Samples]:
         stream.codec_context.thread_count = 1
         resampler = av.AudioResampler(format="fltp", rate=rate)
         for frame in container.decode(stream):
-            for part in resampler.resample(frame):
-                yield part.to_ndarray().mean(axis=0)
-        for part in resampler.resample(None):
-            yield part.to_ndarray().mean(axis=0)
+            yield from map(_mono, resampler.resample(frame))
+        yield from map(_mono, resampler.resample(None))
+
+
+def _mono(frame: Any) -> Samples:
+    """Of PyAV's frame, whose array is [channels, samples]."""
+    channels: Samples = frame.to_ndarray()
+    mono: Samples = channels[0] if len(channels) == 1 else channels.mean(axis=0)
+    return mono
 
 
 def _check_codec(context: Any) -> None:

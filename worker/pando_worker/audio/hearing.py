@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from pando_worker.audio.features import FeatureExtractor
+from pando_worker.audio.features import FeatureExtractor, use_one_thread
 from pando_worker.audio.files import AudioLimits, samples_of
 from pando_worker.audio.heard import FEATURES, Heard, digest_of
 from pando_worker.audio.pauses import loudness_of, pieces_of
@@ -27,6 +27,7 @@ class FeatureForm:
 def load(model_dir: Path) -> None:
     """Prepare this process. Raises as `FeatureExtractor` does."""
     global _extractor
+    use_one_thread()
     _extractor = FeatureExtractor(model_dir)
 
 

@@ -18,8 +18,15 @@ class AudioReader:
     def __init__(self, model_dir: Path, limits: AudioLimits, *, processes: int = 2) -> None:
         self.form: FeatureForm | None = None
         self.limits = limits
+        # The engine waits for features: on idle cores alone, files that come together would be
+        # read, encoded and decoded one after the other, as an engine on all cores leaves none.
         self.pool = ReadingPool(
-            "files of sound", AudioUnavailableError, load, (model_dir,), processes=processes
+            "files of sound",
+            AudioUnavailableError,
+            load,
+            (model_dir,),
+            processes=processes,
+            only_idle_cores=False,
         )
 
     async def loaded(self) -> None:

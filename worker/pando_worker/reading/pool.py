@@ -28,6 +28,7 @@ T = TypeVar("T")
 ReadT = TypeVar("ReadT", bound=WithArrays)
 
 MAX_READING = 64
+_NICENESS = 5  # Linux gives such a process a quarter of a core beside one that never waits
 
 
 class ReadingPool:
@@ -45,6 +46,7 @@ class ReadingPool:
         loaded_from: tuple[Any, ...],
         *,
         processes: int = 2,
+        only_idle_cores: bool,
     ) -> None:
         """
         Args:
@@ -52,10 +54,12 @@ class ReadingPool:
             unavailable: makes the error if nothing can be read now
             load: runs in each process before its first file, with `loaded_from`; if it raises, no
                 file is read
+            only_idle_cores: whether reading stops while the engine wants all cores; otherwise it
+                then gets a quarter of one core for each process
         """
         self._what, self._unavailable = what, unavailable
         self._load, self._loaded_from = load, loaded_from
-        self._processes = processes
+        self._processes, self._only_idle_cores = processes, only_idle_cores
         self._reading = 0
         self._numbers = itertools.count(1)
         self.cancelled = get_context("spawn").RawArray("q", MAX_READING)
@@ -123,7 +127,7 @@ class ReadingPool:
             self._processes,
             mp_context=get_context("spawn"),
             initializer=_prepare,
-            initargs=(self.cancelled, self._load, self._loaded_from),
+            initargs=(self.cancelled, self._load, self._loaded_from, self._only_idle_cores),
         )
 
 
@@ -136,14 +140,19 @@ _cancelled: MutableSequence[int] = [0]  # of this process
 
 
 def _prepare(
-    cancelled: MutableSequence[int], load: Callable[..., None], loaded_from: tuple[Any, ...]
+    cancelled: MutableSequence[int],
+    load: Callable[..., None],
+    loaded_from: tuple[Any, ...],
+    only_idle_cores: bool,
 ) -> None:
     global _cancelled
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's: the parent drains first
     end_with_parent()
     _cancelled = cancelled
     load(*loaded_from)
-    if sys.platform == "linux":
+    if not only_idle_cores:
+        os.nice(_NICENESS)
+    elif sys.platform == "linux":
         # From here on: large files take cores that the engine leaves idle. A high niceness does
         # not suffice: an engine's thread that wakes would still wait for the other's slice to end.
         with suppress(PermissionError):  # of a sandbox, in which streams are slower then

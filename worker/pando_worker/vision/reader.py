@@ -75,6 +75,7 @@ class ImageReader:
             load,
             (model_dir, image_token, videos.form if videos else None),
             processes=processes,
+            only_idle_cores=True,
         )
 
     async def loaded(self) -> None:
