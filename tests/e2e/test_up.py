@@ -215,6 +215,19 @@ def test_a_model_that_nobody_has_is_said_once() -> None:
         assert said.startswith("pando up: cannot serve nobody/nothing: there is no directory")
 
 
+def test_an_adapter_that_nobody_has_is_said_before_anything_starts() -> None:
+    arguments = ("--lora-modules", "pirate=nobody/nothing")
+    with UpProcess(*arguments, environment={"HF_HUB_OFFLINE": "1"}) as up:
+        assert up.wait_end() == 1
+        asked, said = up.output.splitlines()
+        assert "looking for pirate=nobody/nothing" in asked
+        assert re.match(
+            r"pando up: cannot serve .*: adapter 'pirate' of lora_modules: there is no directory"
+            r" 'nobody/nothing', and as a hub id it is not in the local cache",
+            said,
+        )
+
+
 def test_a_signal_during_a_download_ends_it() -> None:
     with socket.create_server(("127.0.0.1", 0)) as hub:  # never answers
         endpoint = f"http://127.0.0.1:{hub.getsockname()[1]}"

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import FrameType
 
 from pando_worker.models.errors import ModelError
-from pando_worker.models.loading.hub import resolve_model
+from pando_worker.models.loading.hub import resolve_adapter, resolve_model
 from pando_worker.models.loading.preflight import preflight
 from pando_worker.server.front.startup import CannotStartError, bind
 from pando_worker.server.process.scheduler_process import SchedulerMain, scheduler_process
@@ -61,7 +61,7 @@ def _run(
     settings: WorkerSettings, configure_logging: Callable[[], None], scheduler_main: SchedulerMain
 ) -> int:
     model_dir = resolve_model(settings.model)
-    config = preflight(model_dir, settings)
+    config = preflight(model_dir, settings, resolve_adapter)
     found = settings.model_copy(
         update={
             "model": str(model_dir),

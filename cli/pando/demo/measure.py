@@ -10,15 +10,12 @@ from typing import Any
 import aiohttp
 
 from pando.demo.conversations import Conversation
+from pando.demo.errors import DemoError
 from pando.up.router_client import RouterClient
 
 AT_ONCE = 6  # conversations
 MAX_TOKENS = 24  # of an answer
 TIMEOUT = aiohttp.ClientTimeout(total=60)
-
-
-class DemoError(Exception):
-    """A request of the demo failed."""
 
 
 @dataclass(frozen=True, slots=True)

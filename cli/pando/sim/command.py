@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
 
 from pando.logs import LogSettings, configure
 from pando.settings.load import SettingsError
@@ -111,18 +110,24 @@ def run(settings: SimSettings, log: LogSettings) -> int:
 
 
 def _run(settings: SimSettings, log: LogSettings, signals: EndSignals) -> int:
-    from pando.sim.output import OutputError, filled_at_the_end
     from pando.sim.plan import SimPlanError, make_plan
-    from pando.sim.runs import Interrupted, RunError
 
     try:
         plan = make_plan(settings)
+    except SimPlanError as error:
+        raise SettingsError(str(error)) from None
+    return _play(settings, log, plan, signals)
+
+
+def _play(settings: SimSettings, log: LogSettings, plan: "SimPlan", signals: EndSignals) -> int:
+    from pando.sim.output import OutputError, filled_at_the_end
+    from pando.sim.runs import Interrupted, RunError
+
+    try:
         about = _about(settings, plan)
         with filled_at_the_end(settings.output) as folder:
             digests = _simulate(settings, log, plan, folder, signals)
             _write(folder, about, digests)
-    except SimPlanError as error:
-        raise SettingsError(str(error)) from None
     except OutputError as error:
         raise SettingsError(f"--output {error}") from None
     except Interrupted:
@@ -159,6 +164,8 @@ def _write(folder: Path, about: "About", digests: "list[Digest]") -> None:
 
 
 def _show(about: "About", digests: "list[Digest]", plan: "SimPlan", page: Path) -> None:
+    from rich.console import Console
+
     from pando_sim.report import comparison_table
 
     console = Console()

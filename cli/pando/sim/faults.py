@@ -13,8 +13,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
-from pando_sim.fleet.control import Fault, FleetControl
+from pando_sim.fleet.fault import Fault
+
+if TYPE_CHECKING:
+    from pando_sim.fleet.control import FleetControl
 
 FORMS = (
     "die:NAME@AT, join:NAME@AT, slow:NAME:FACTOR@AT, redis:SECONDS@AT, redis-lost:SECONDS@AT,"
@@ -116,33 +120,33 @@ _HAPPENED = ""
 _GONE = "it does not exist"  # scaling removed it, or it died before
 
 
-def _exists(fleet: FleetControl, name: str) -> bool:
+def _exists(fleet: "FleetControl", name: str) -> bool:
     return any(one.name == name for one in fleet.replicas())
 
 
-async def _die(name: str, fleet: FleetControl) -> str:
+async def _die(name: str, fleet: "FleetControl") -> str:
     if not _exists(fleet, name):
         return _GONE
     fleet.stop(name, leaves=False)  # without notice
     return _HAPPENED
 
 
-async def _join(name: str, fleet: FleetControl) -> str:
+async def _join(name: str, fleet: "FleetControl") -> str:
     if _exists(fleet, name):
         return "it already exists"
     fleet.start(name)
     return _HAPPENED
 
 
-async def _slow(name: str, factor: float, fleet: FleetControl) -> str:
+async def _slow(name: str, factor: float, fleet: "FleetControl") -> str:
     if not _exists(fleet, name):
         return _GONE
     fleet.slow_down(name, factor)
     return _HAPPENED
 
 
-async def _away(seconds: float, empty: bool, fleet: FleetControl) -> str:
-    async def back(fleet: FleetControl) -> None:
+async def _away(seconds: float, empty: bool, fleet: "FleetControl") -> str:
+    async def back(fleet: "FleetControl") -> None:
         await fleet.regain_redis(empty=empty)
 
     fleet.lose_redis()
@@ -150,6 +154,6 @@ async def _away(seconds: float, empty: bool, fleet: FleetControl) -> str:
     return _HAPPENED
 
 
-async def _shift(router: int, by_s: float, fleet: FleetControl) -> str:
+async def _shift(router: int, by_s: float, fleet: "FleetControl") -> str:
     fleet.shift_clock(router, by_s)
     return _HAPPENED

@@ -1,15 +1,16 @@
 """Reads a WorkerPool manifest, and what a simulation uses of it."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from pydantic.alias_generators import to_snake
 
 from pando_fleet import strict_yaml
 from pando_operator.resource.base import GROUP, KIND, VERSION
-from pando_operator.resource.parse import InvalidPool, parse
-from pando_operator.resource.pool import WorkerPool
+
+if TYPE_CHECKING:
+    from pando_operator.resource.pool import WorkerPool
 
 NONE: dict[str, Any] = {
     "apiVersion": f"{GROUP}/{VERSION}",
@@ -41,11 +42,12 @@ class ManifestError(Exception):
     """A manifest cannot be read or is invalid; the message is one line."""
 
 
-def read(path: Path | None) -> WorkerPool:
+def read(path: Path | None) -> "WorkerPool":
     """The only WorkerPool in the file, checked as by the operator. Raises ManifestError."""
-    if path is None:
-        return parse(NONE)
-    document = read_document(path)
+    document = NONE if path is None else read_document(path)
+    # Imported here: the schema and its rules take long to load, and a missing file needs neither.
+    from pando_operator.resource.parse import InvalidPool, parse
+
     try:
         return parse(document)
     except InvalidPool as error:
@@ -72,6 +74,6 @@ def read_document(path: Path) -> dict[str, Any]:
     return pools[0]
 
 
-def engine(pool: WorkerPool) -> dict[str, Any]:
+def engine(pool: "WorkerPool") -> dict[str, Any]:
     """`spec.engine` under the names of the worker's settings."""
     return {to_snake(name): value for name, value in pool.spec.engine.items()}

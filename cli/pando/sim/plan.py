@@ -1,10 +1,13 @@
-"""Plans the runs from the settings; a `Task` is all that a process needs to simulate one run."""
+"""Plans the runs from the settings; a `Task` is all that a process needs to simulate one run.
+
+Imports nothing that only a run needs, so that mistakes are said before the simulated fleet loads.
+"""
 
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from pydantic import ValidationError
@@ -13,8 +16,6 @@ from pando.sim import manifest
 from pando.sim.faults import FaultError, Stage, check_faults, parse_fault
 from pando.sim.manifest import SCHEDULING, ManifestError
 from pando_fleet.images.rule import KINDS, ImageRule
-from pando_operator.resource.pool import WorkerPool
-from pando_operator.resource.scaling import Mode
 from pando_sim.cost import CostModel, CostModelError, load
 from pando_sim.policies import POLICIES
 from pando_sim.request import Request
@@ -41,9 +42,12 @@ from pando_sim.traces import (
     shaped,
 )
 from pando_sim.traces.adapters import Popularity
-from pando_sim.worker.replica import settings_of
+from pando_sim.worker.settings import settings_of
 from pando_worker.cores import available_cores
 from pando_worker.settings import LORA_SLOTS
+
+if TYPE_CHECKING:
+    from pando_operator.resource.pool import WorkerPool
 
 OPERATOR = "pando"  # of the scalings
 NOT_REPEATED = ("trace", "output", "jobs", "csv", "resume")
@@ -74,7 +78,7 @@ class Task:
     shape: Shape
     sessions: int | None  # at once; None: the trace has requests with times
     until_s: float  # for sessions: when nothing more is sent
-    pool: WorkerPool
+    pool: "WorkerPool"
     faults: tuple[str, ...]
     csv: Path | None  # the folder for the run's CSV files
 
@@ -94,7 +98,7 @@ class Task:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimPlan:
     tasks: list[Task]
-    pool: WorkerPool
+    pool: "WorkerPool"
     cost: CostModel
     trace: Trace
     extent: Extent
@@ -106,16 +110,16 @@ def make_plan(settings: SimSettings, read: Callable[[Request], None] = lambda _:
     `read` is called with each request, as it is played. Raises SimPlanError.
     """
     try:
-        pool = manifest.read(settings.pool)
+        for text in settings.fault:
+            parse_fault(text)
         cost = load(settings.cost_model)
         trace = _trace(settings)
+        pool = manifest.read(settings.pool)
         shape = _shape(settings)
         if settings.sessions is None:
             extent = _extent(trace, shape, read)
         else:
             extent = _lasting(settings, trace)
-        for text in settings.fault:
-            parse_fault(text)
     except (ManifestError, CostModelError, TraceError, FaultError) as error:
         raise SimPlanError(" ".join(str(error).split())) from None
     tasks = [
@@ -321,7 +325,7 @@ def _start_s(settings: SimSettings, cost: CostModel) -> float:
 
 def fleet_of(
     settings: SimSettings,
-    pool: WorkerPool,
+    pool: "WorkerPool",
     cost: CostModel,
     extent: Extent,
     policy: str,
@@ -361,7 +365,9 @@ def fleet_of(
     )
 
 
-def _scalings(settings: SimSettings, pool: WorkerPool) -> list[str]:
+def _scalings(settings: SimSettings, pool: "WorkerPool") -> list[str]:
+    from pando_operator.resource.scaling import Mode
+
     scaling = pool.spec.scaling
     if settings.replicas is not None:
         return [NO_SCALING]

@@ -20,6 +20,7 @@ from pando_sim.policies import POLICIES
 from pando_sim.records import Run
 from pando_sim.report import Digest, digest, write_requests, write_samples
 from pando_sim.scaling import SCALERS
+from pando_sim.scaling.scaler import scaler_of
 from pando_sim.settings import NO_SCALING
 
 R = TypeVar("R")
@@ -89,7 +90,9 @@ async def run(task: Task, progress: Callable[[int, float], None] | None = None) 
         task.requests,
         cost=load(spec.worker.cost_model),
         policy=POLICIES[spec.policy].factory(spec),
-        scaler=SCALERS[spec.scaling].make(spec, task.pool) if spec.scaling != NO_SCALING else None,
+        scaler=scaler_of(SCALERS[spec.scaling], spec, task.pool)
+        if spec.scaling != NO_SCALING
+        else None,
         faults=[parse_fault(text) for text in task.faults],
         progress=progress,
     )

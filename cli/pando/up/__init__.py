@@ -6,7 +6,7 @@ Read in this order:
                        their own classes
     models.py          the models that are known by name: smollm2 and tiny
     plan.py            the commands of the fleet's parts
-    download.py        a model of the hub, before the fleet starts
+    download.py        models and adapters of the hub, before the fleet starts
     free_port.py       a port that nobody uses
     fleet.py           starts, watches and ends the parts
     part.py            restarts a command that was ready once

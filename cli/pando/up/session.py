@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from pando.up.download import downloaded, is_of_the_hub
+from pando.up.download import downloaded
 from pando.up.plan import UpPlan, check
 from pando.up.process import Relay
 from pando.up.signals import EndSignals
@@ -31,9 +31,7 @@ async def in_fleet(
         PartError: a part ended before it was ready.
     """
     await check(plan)
-    if is_of_the_hub(plan.model) and not signals.count:
-        log.info("looking for %s in the hub's cache and on the hub", plan.model)
-        await downloaded(plan, signals)
+    await downloaded(plan, signals)
     if signals.count:
         return None
     # Imported here, as a plan with a mistake needs none of it.

@@ -1,11 +1,12 @@
 """`Route`: the replica chosen for one try; `Shortage`: why there is none."""
 
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from pando_fleet.placement.placer import Placement
+if TYPE_CHECKING:
+    from pando_fleet.placement.placer import Placement
 
 
 class Shortage(StrEnum):
@@ -41,6 +42,6 @@ class Route(msgspec.Struct, frozen=True):
     incarnation: str
     url: str
     lease: Lease | None = None  # None if placed without Redis
-    placement: Placement | None = None  # the terms of the shared placement, None without Redis
+    placement: "Placement | None" = None  # the terms of the shared placement, None without Redis
     matched_chunks: int = 0
     matched_tokens: int = 0

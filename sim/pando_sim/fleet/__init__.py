@@ -9,6 +9,7 @@ Read in this order:
     redis/       the run's own Valkey, and a line to it
     warming.py   performs the operator's marks
     control.py   what scalers and faults can observe and do
+    fault.py     what happens to the fleet at a time
     sampling.py  samples the pool
     checks.py    invariants of every run
 

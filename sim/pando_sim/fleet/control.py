@@ -206,11 +206,3 @@ class Scaler(Protocol):
     def close(self, fleet: FleetControl) -> None:
         """Called when the trace is over, to report the rest."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    at_s: float
-    what: str  # its name in plots
-    act: Callable[[FleetControl], Awaitable[str]]
-    """Returns why it could not happen; None if it did."""

@@ -11,7 +11,8 @@ from pando_sim.cost.model import CostModel
 from pando_sim.fleet.routing.view import View
 from pando_sim.spec import WorkerSpec
 from pando_sim.timeline import Timeline
-from pando_sim.worker.replica import Replica, ReplicaState, settings_of
+from pando_sim.worker.replica import Replica, ReplicaState
+from pando_sim.worker.settings import settings_of
 
 
 class Fleet:

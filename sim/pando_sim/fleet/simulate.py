@@ -17,7 +17,8 @@ from pando_router.warming.warming import POLL_S
 from pando_sim.cost.model import CostModel
 from pando_sim.fleet.arrivals import Arrivals
 from pando_sim.fleet.checks import Checks
-from pando_sim.fleet.control import Fault, FleetControl, Scaler
+from pando_sim.fleet.control import FleetControl, Scaler
+from pando_sim.fleet.fault import Fault
 from pando_sim.fleet.fleet import Fleet
 from pando_sim.fleet.redis.line import BlockingLine
 from pando_sim.fleet.redis.server import valkey

@@ -30,7 +30,7 @@ from pando_sim.fleet.redis.line import WaitedLine
 from pando_sim.fleet.routing.errand import Errand
 from pando_sim.fleet.routing.router import Surroundings
 from pando_sim.request import Prompt
-from pando_sim.worker.replica import MODEL
+from pando_sim.worker.settings import MODEL
 from pando_sim.worker.stay import Stay
 from pando_worker.messages import Generate, SamplingParams
 

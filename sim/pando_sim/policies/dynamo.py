@@ -25,14 +25,17 @@ not simulated.
 from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from pando_fleet.placement.prefix import CHUNK_BYTES
 from pando_router.core.route import Route
-from pando_sim.fleet.routing.context import Context
 from pando_sim.fleet.routing.interfaces import Member, Question
 from pando_sim.policies.local import route_to
 from pando_sim.policies.sent import split
 from pando_sim.policies.simulated import SimulatedPolicy
+
+if TYPE_CHECKING:
+    from pando_sim.fleet.routing.context import Context
 
 
 @dataclass(slots=True)
@@ -74,7 +77,7 @@ class Active:
 
 
 class KvRouter:
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: "Context") -> None:
         self._context = context
         self.loads: dict[str, ProcessLoad] = {}  # by incarnation
 

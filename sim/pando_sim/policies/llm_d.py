@@ -25,14 +25,17 @@ optional there, and not simulated.
 
 from collections.abc import Callable, Sequence
 from operator import add
+from typing import TYPE_CHECKING
 
 from pando_fleet.registry.replica import Heartbeat
-from pando_sim.fleet.routing.context import Context
 from pando_sim.fleet.routing.interfaces import Member, Question
 from pando_sim.policies.local import Local
 from pando_sim.policies.polled import Polled
 from pando_sim.policies.sent import Replicas, Sent, split
 from pando_sim.policies.simulated import SimulatedPolicy
+
+if TYPE_CHECKING:
+    from pando_sim.fleet.routing.context import Context
 
 QUEUE_WEIGHT = 2.0
 KV_WEIGHT = 2.0
@@ -44,7 +47,7 @@ Scorer = Callable[[Question, Sequence[Heartbeat]], Sequence[float]]
 
 
 class Scorers:
-    def __init__(self, context: Context, page_size: int, *more: Scorer) -> None:
+    def __init__(self, context: "Context", page_size: int, *more: Scorer) -> None:
         """`more` scorers count as well, each with its weight."""
         self._more = more
         self._engines = Polled(context, SCRAPE_EVERY_S)

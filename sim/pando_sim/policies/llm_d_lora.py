@@ -18,15 +18,18 @@ as taken; but vLLM, of whose adapters only those of running requests are reporte
 """
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from pando_fleet.registry.adapter import AdapterPlace
 from pando_fleet.registry.replica import Heartbeat
-from pando_sim.fleet.routing.context import Context
 from pando_sim.fleet.routing.interfaces import Question
 from pando_sim.policies.llm_d import Scorers
 from pando_sim.policies.local import Local
 from pando_sim.policies.simulated import SimulatedPolicy
 from pando_sim.spec import FleetSpec
+
+if TYPE_CHECKING:
+    from pando_sim.fleet.routing.context import Context
 
 LOADED, HAS_ROOM, WAITS, ELSE = 1.0, 0.8, 0.6, 0.0
 
@@ -47,7 +50,7 @@ def _score(name: str, beat: Heartbeat) -> float:
     return WAITS if place is AdapterPlace.WAITING else ELSE
 
 
-def _make(context: Context, spec: FleetSpec) -> Local:
+def _make(context: "Context", spec: FleetSpec) -> Local:
     return Local(Scorers(context, spec.worker.page_size, adapter_scores))
 
 

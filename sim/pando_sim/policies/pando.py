@@ -11,15 +11,18 @@ there is no `user`.
 
 from collections.abc import Iterator
 from functools import partial
+from typing import TYPE_CHECKING
 
 from pando_router.policies import POLICIES
 from pando_router.policies.loads import Loads
 from pando_router.policies.policy import PolicyKind
-from pando_sim.fleet.routing.context import Context
 from pando_sim.fleet.routing.interfaces import Question
-from pando_sim.fleet.routing.shared_placement import SharedPlacement
 from pando_sim.policies.simulated import SimulatedPolicy
 from pando_sim.spec import FleetSpec
+
+if TYPE_CHECKING:
+    from pando_sim.fleet.routing.context import Context
+    from pando_sim.fleet.routing.shared_placement import SharedPlacement
 
 
 def own() -> Iterator[SimulatedPolicy]:
@@ -34,7 +37,9 @@ def own() -> Iterator[SimulatedPolicy]:
         )
 
 
-def _make(kind: PolicyKind, context: Context, spec: FleetSpec) -> SharedPlacement:
+def _make(kind: PolicyKind, context: "Context", spec: FleetSpec) -> "SharedPlacement":
+    from pando_sim.fleet.routing.shared_placement import SharedPlacement
+
     policy = kind.make(Loads(context.flights.in_flight), context.random)
 
     def pick(question: Question) -> str | None:

@@ -1,10 +1,13 @@
 """`Polled`: what engines report, polled regularly."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from pando_fleet.registry.replica import Heartbeat
-from pando_sim.fleet.routing.context import Context
 from pando_sim.fleet.routing.interfaces import Member
+
+if TYPE_CHECKING:
+    from pando_sim.fleet.routing.context import Context
 
 
 class Polled:
@@ -14,7 +17,7 @@ class Polled:
     less often: if requests are rare, each finds fresh numbers.
     """
 
-    def __init__(self, context: Context, every_s: float) -> None:
+    def __init__(self, context: "Context", every_s: float) -> None:
         self._context = context
         self._every_s = every_s
         self._looked_s = -every_s

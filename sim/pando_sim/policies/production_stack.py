@@ -13,17 +13,21 @@ original never forgets; here a router forgets the least recent of more than `MAX
 replica (1 GiB of prompts), so that long runs have bounded memory.
 """
 
-from pando_sim.fleet.routing.context import Context
+from typing import TYPE_CHECKING
+
 from pando_sim.fleet.routing.interfaces import Member, Question
 from pando_sim.policies.local import Local
 from pando_sim.policies.sent import Replicas, Sent, split
 from pando_sim.policies.simulated import SimulatedPolicy
 
+if TYPE_CHECKING:
+    from pando_sim.fleet.routing.context import Context
+
 MAX_CHUNKS = 2**22
 
 
 class LongestPrefix:
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: "Context") -> None:
         self._random = context.random
         self._trie = Sent()
 

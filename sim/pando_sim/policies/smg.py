@@ -18,12 +18,16 @@ has lost it, the next one that got it follows (there, any). The mesh that shares
 routers is optional and not simulated, nor are the trees fed by KV events.
 """
 
+from typing import TYPE_CHECKING
+
 from pando_fleet.placement.prefix import CHUNK_BYTES
-from pando_sim.fleet.routing.context import Context
 from pando_sim.fleet.routing.interfaces import Member, Question
 from pando_sim.policies.local import Local
 from pando_sim.policies.sent import Sent, split
 from pando_sim.policies.simulated import SimulatedPolicy
+
+if TYPE_CHECKING:
+    from pando_sim.fleet.routing.context import Context
 
 CACHE_THRESHOLD = 0.3
 BALANCE_ABS = 64
@@ -33,7 +37,7 @@ MAX_TREE_BYTES = 2**26  # per worker
 
 
 class CacheAware:
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: "Context") -> None:
         self._context = context
         self._tree = Sent()
         self._evict_s = EVICT_EVERY_S

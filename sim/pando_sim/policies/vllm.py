@@ -10,18 +10,22 @@ Simplified: engines are whole replicas; the numbers are those at the first reque
 instead of the coordinator's last broadcast.
 """
 
-from pando_sim.fleet.routing.context import Context
+from typing import TYPE_CHECKING
+
 from pando_sim.fleet.routing.interfaces import Member, Question
 from pando_sim.policies.local import Local
 from pando_sim.policies.polled import Polled
 from pando_sim.policies.simulated import SimulatedPolicy
+
+if TYPE_CHECKING:
+    from pando_sim.fleet.routing.context import Context
 
 WAITING_WEIGHT = 4
 TOLD_EVERY_S = 0.1
 
 
 class LeastScore:
-    def __init__(self, context: Context, routers: int) -> None:
+    def __init__(self, context: "Context", routers: int) -> None:
         self._number, self._routers = context.number, routers
         self._engines = Polled(context, TOLD_EVERY_S)
         self._looks = 0

@@ -23,7 +23,7 @@ from pando_sim.cost import load
 from pando_sim.cost.model import CostModel
 from pando_sim.fleet.control import FleetControl
 from pando_sim.scaling.cluster import Cluster
-from pando_sim.scaling.scaler import Change, ScalerKind
+from pando_sim.scaling.kind import Change
 from pando_sim.spec import FleetSpec
 
 INTERVAL_S = 180.0
@@ -152,7 +152,7 @@ def _traffic(sums: Mapping[str, float], queued: int) -> Traffic | None:
     )
 
 
-def _controller(spec: FleetSpec, policy: ScalingPolicy) -> PlannerController:
+def planner_controller(spec: FleetSpec, policy: ScalingPolicy) -> PlannerController:
     target, worker = policy.target, spec.worker
     engine = Engine(
         cost=load(worker.cost_model),
@@ -163,11 +163,3 @@ def _controller(spec: FleetSpec, policy: ScalingPolicy) -> PlannerController:
         itl_s=target.inter_token_seconds or DEFAULT_ITL_S,
     )
     return PlannerController(engine, policy)
-
-
-DYNAMO_PLANNER = ScalerKind(
-    name="dynamo_planner",
-    help="NVIDIA Dynamo's planner on the manifest's `target.ttftSeconds` and"
-    " `target.interTokenSeconds` (0.5 s and 0.05 s if unset)",
-    controller=lambda spec, pool: _controller(spec, pool.spec.scaling),
-)

@@ -20,7 +20,7 @@ from pando_operator.scaling import History
 from pando_operator.scaling.limits.behavior import lower_limit, stabilized, upper_limit
 from pando_sim.fleet.control import FleetControl
 from pando_sim.scaling.cluster import Cluster
-from pando_sim.scaling.scaler import Change, ScalerKind
+from pando_sim.scaling.kind import Change
 
 SYNC_S = 15.0
 TOLERANCE = 0.1
@@ -112,22 +112,3 @@ def proposed(values: Mapping[str, float], pods: int, current: int, target: float
     wanted = ceil(again * pods - 1e-9)
     is_other_way = wanted < current if again > 1 else wanted > current
     return current if is_other_way else wanted
-
-
-HPA_QUEUE = ScalerKind(
-    name="hpa_queue",
-    help="HorizontalPodAutoscaler on requests that wait, `--hpa-queue-target` a replica, with the"
-    " manifest's `behavior`",
-    controller=lambda spec, pool: HpaController(
-        "waiting requests", queue_length, spec.hpa_queue_target, pool.spec.scaling
-    ),
-)
-# At the manifest's target pressure, so that it looks at the same share of the same room as `pando`.
-HPA_KV = ScalerKind(
-    name="hpa_kv",
-    help="the same on the share of KV room that running requests hold, at the manifest's"
-    " `target.pressure`",
-    controller=lambda spec, pool: HpaController(
-        "KV use", kv_use, pool.spec.scaling.target.pressure, pool.spec.scaling
-    ),
-)

@@ -16,7 +16,7 @@ from math import ceil, floor
 from pando_operator.resource.policy import ScalingPolicy
 from pando_sim.fleet.control import FleetControl
 from pando_sim.scaling.cluster import Cluster
-from pando_sim.scaling.scaler import Change, ScalerKind
+from pando_sim.scaling.kind import Change
 
 TICK_S = 2.0
 STABLE_S, PANIC_S = 60.0, 6.0
@@ -75,10 +75,3 @@ class KnativeController:
             return stable
         self._most_in_panic = max(self._most_in_panic, stable, panic)
         return self._most_in_panic
-
-
-KNATIVE = ScalerKind(
-    name="knative",
-    help="Knative's autoscaler on requests at a time, 70 % of `--knative-target` a replica",
-    controller=lambda spec, pool: KnativeController(spec.knative_target, pool.spec.scaling),
-)

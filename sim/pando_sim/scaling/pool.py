@@ -34,7 +34,7 @@ from pando_operator.scaling import Decision, late_after_s, learned_start_s
 from pando_operator.settings import OperatorSettings
 from pando_sim.fleet.control import FleetControl
 from pando_sim.scaling.cluster import Cluster
-from pando_sim.scaling.scaler import Change, ScalerKind
+from pando_sim.scaling.kind import Change
 
 
 class _Redis:
@@ -160,11 +160,3 @@ async def _execute(action: Action, redis: _Redis, fleet: FleetControl, cluster: 
             cluster.set_gate(fleet, pod, is_open=is_open)
         case SetReplicas(replicas):
             cluster.scale(fleet, replicas)
-
-
-PANDO = ScalerKind(
-    name="pando",
-    help="the operator with the manifest's `spec.scaling`",
-    controller=lambda spec, pool: PoolController(pool, spec.replicas),
-    is_operator=True,
-)

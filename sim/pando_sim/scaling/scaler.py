@@ -1,9 +1,5 @@
 """`ClusterScaler`: a controller, its Kubernetes, and the costs of its changes."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
-
 from pando_fleet.records.marks import MarkKind
 from pando_operator.objects.pod import grace_s
 from pando_operator.resource.pool import WorkerPool
@@ -11,27 +7,9 @@ from pando_sim.fleet.control import FleetControl, Scaler
 from pando_sim.records import Served
 from pando_sim.request import Request
 from pando_sim.scaling.cluster import Cluster
+from pando_sim.scaling.kind import Controller, ScalerKind
 from pando_sim.scaling.ledger import Ledger
 from pando_sim.spec import FleetSpec
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A change of the wanted number of replicas."""
-
-    before: int
-    after: int
-    reason: str
-
-
-class Controller(Protocol):
-    """Scales a pool by some rule."""
-
-    def is_due(self, fleet: FleetControl, cluster: Cluster) -> bool: ...
-
-    async def look(self, fleet: FleetControl, cluster: Cluster) -> Change | None:
-        """Observes and acts."""
-        ...
 
 
 class ClusterScaler:
@@ -70,18 +48,9 @@ class ClusterScaler:
         self._ledger.close(fleet)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScalerKind:
-    """A scaler's entry in the registry."""
-
-    name: str
-    help: str  # what it follows; as Markdown
-    # For a run's fleet and its manifest, which has a maxReplicas.
-    controller: Callable[[FleetSpec, WorkerPool], Controller]
-    is_operator: bool = False  # sets marks in Redis and readiness gates
-
-    def make(self, spec: FleetSpec, pool: WorkerPool) -> Scaler:
-        cluster = Cluster(grace_s=grace_s(pool.spec), gated=self.is_operator)
-        ledger = Ledger(spec.slow_ttft_s)
-        controller = self.controller(spec, pool)
-        return ClusterScaler(controller, cluster, ledger, sets_marks=self.is_operator)
+def scaler_of(kind: ScalerKind, spec: FleetSpec, pool: WorkerPool) -> Scaler:
+    """For a run's fleet and its manifest, which has a maxReplicas."""
+    cluster = Cluster(grace_s=grace_s(pool.spec), gated=kind.is_operator)
+    ledger = Ledger(spec.slow_ttft_s)
+    controller = kind.controller(spec, pool)
+    return ClusterScaler(controller, cluster, ledger, sets_marks=kind.is_operator)

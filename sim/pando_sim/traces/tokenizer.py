@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
 
 from pando_sim.traces.errors import TraceError
 
@@ -18,6 +17,8 @@ class TextTokenizer:
 
     def __init__(self, file: Path) -> None:
         """`file` is a model's tokenizer.json. Raises TraceError."""
+        from tokenizers import Tokenizer
+
         try:
             text = file.read_text(encoding="utf-8")
             self._tokenizer = Tokenizer.from_str(text)

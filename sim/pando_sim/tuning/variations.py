@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pando_sim.fleet.control import Fault, FleetControl
+from pando_sim.fleet.control import FleetControl
+from pando_sim.fleet.fault import Fault
 from pando_sim.request import Request
 from pando_sim.spec import FleetSpec
 from pando_sim.worker.replica import ReplicaState

@@ -12,6 +12,7 @@ from pando_sim.policies import POLICIES
 from pando_sim.records import Outcome, Served
 from pando_sim.request import Request
 from pando_sim.scaling import SCALERS
+from pando_sim.scaling.scaler import scaler_of
 from pando_sim.spec import FleetSpec
 from pando_sim.tuning.goal import Goal
 from pando_sim.tuning.score import Score, score_of
@@ -122,7 +123,7 @@ async def run(
     played = varied(requests, variation)
     last_s = played[-1].at_s
     spec = varied_spec(spec, variation)
-    scaler = SCALERS[spec.scaling].make(spec, pool)
+    scaler = scaler_of(SCALERS[spec.scaling], spec, pool)
     watch = _Watch(scaler, goal, bounds, len(played), last_s, pool)
     try:
         record = await simulate(

@@ -25,6 +25,7 @@ from pando_sim.spec import WorkerSpec
 from pando_sim.timeline import Timeline
 from pando_sim.worker.adapters import VirtualAdapters, adapter_states
 from pando_sim.worker.model import VirtualModel
+from pando_sim.worker.settings import MODEL
 from pando_sim.worker.stay import Stay
 from pando_sim.worker.stride import TimedStride, plan_stride
 from pando_worker.heartbeats import with_report
@@ -44,25 +45,9 @@ from pando_worker.server.text.prompt_meter import PromptMeter
 from pando_worker.settings import WorkerSettings
 from pando_worker.stats import Stats
 
-MODEL = "simulated"
 UNAVAILABLE = 503
 
 _arrives_s = attrgetter("arrives_s")
-
-
-def settings_of(spec: WorkerSpec) -> WorkerSettings:
-    """Raises pydantic's ValidationError if `spec.engine` has unknown settings of a worker."""
-    given: dict[str, object] = {
-        "model": MODEL,
-        "page_size": spec.page_size,
-        "chunked_prefill_size": spec.chunked_prefill_size,
-        "max_running_requests": spec.max_running_requests,
-        **spec.engine,
-        "overlap_schedule": False,  # host time is hidden behind the steps, which the model times
-        # No variable has such a prefix, so a simulation does not depend on the environment.
-        "_env_prefix": "=",
-    }
-    return WorkerSettings(**given)  # type: ignore[arg-type]
 
 
 class ReplicaState(StrEnum):

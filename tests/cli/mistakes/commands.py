@@ -92,6 +92,7 @@ MISTAKES: dict[str, tuple[str, ...]] = {
         "worker --model tiny --max-model-len 0",
         "worker --model tiny --lora-modules pirate",
         "worker --model tiny --lora-modules pirate=nowhere",
+        "worker --model tiny --lora-modules pirate=nobody/nothing",
     ),
     "A fleet on this machine": (
         "up --wokers 2",

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from pando_fleet.placement.prefix import chunk_keys
 from pando_fleet.records.marks import MarkKind
-from pando_sim.fleet.control import Fault, FleetControl, Scaler
+from pando_sim.fleet.control import FleetControl, Scaler
+from pando_sim.fleet.fault import Fault
 from pando_sim.fleet.routing.context import PolicyFactory
 from pando_sim.fleet.routing.shared_placement import SharedPlacement
 from pando_sim.fleet.simulate import simulate

@@ -6,10 +6,11 @@ from typing import Any
 
 from pando_operator.resource.parse import parse
 from pando_operator.resource.pool import WorkerPool
-from pando_sim.fleet.control import Fault
+from pando_sim.fleet.fault import Fault
 from pando_sim.records import Run
 from pando_sim.request import Request
 from pando_sim.scaling import SCALERS
+from pando_sim.scaling.scaler import scaler_of
 from tests.sim.fleet.world import request, run, with_worker
 
 START_S = 5.0
@@ -61,4 +62,4 @@ def scaled(
         with_worker(start_s=START_S), replicas=replicas, scaling=scaling, seed=seed, sample_s=1.0
     )
     spec = replace(spec, hpa_queue_target=2.0, knative_target=4.0)
-    return run(requests, spec, scaler=SCALERS[scaling].make(spec, manifest), faults=faults)
+    return run(requests, spec, scaler=scaler_of(SCALERS[scaling], spec, manifest), faults=faults)

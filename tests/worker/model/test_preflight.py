@@ -142,6 +142,15 @@ def test_all_architectures_of_transformers_are_known(model: Path) -> None:
         check_known(replace(config, fields={"model_type": name}))
 
 
+def test_an_adapter_of_the_hub_is_checked_when_its_directory_is_known(
+    model: Path, tmp_path: Path
+) -> None:
+    settings = WorkerSettings(model=str(model), lora_modules=("pirate=some/adapter",))
+    preflight(model, settings)  # nobody asks the hub
+    with pytest.raises(BrokenCheckpoint, match=r"^adapter 'pirate' .* no adapter_config\.json"):
+        preflight(model, settings, lambda name: tmp_path)
+
+
 def test_an_adapter_that_is_none_is_refused(model: Path, tmp_path: Path) -> None:
     adapter = tmp_path / "adapter"
     for path, problem in (

@@ -3,7 +3,7 @@ and anything is started. Whatever passes may still turn out to be broken while i
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -31,8 +31,16 @@ _INTEGER_BYTES = {"int8": 1.0, "int4": 0.5}  # without their scales
 _VISION = re.compile(r"vision|visual|image|multi_modal")  # in the names of tensors
 
 
-def preflight(model_dir: Path, settings: WorkerSettings) -> ModelConfig:
+def preflight(
+    model_dir: Path,
+    settings: WorkerSettings,
+    adapter: Callable[[str], Path | None] = adapter_here,
+) -> ModelConfig:
     """Returns the model's configuration.
+
+    Args:
+        adapter: the directory of an adapter; `resolve_adapter` also gets those of the hub. None
+            leaves one unchecked. Raises ModelNotFound.
 
     Raises:
         UnsupportedModel: neither Pando nor transformers knows its architecture.
@@ -52,7 +60,7 @@ def preflight(model_dir: Path, settings: WorkerSettings) -> ModelConfig:
     if settings.device == "cpu":
         _check_memory(headers, model_dir, settings)
     for name, path in settings.lora_paths:
-        _check_adapter(name, path)
+        check_adapter(name, path, adapter)
     return config
 
 
@@ -132,14 +140,15 @@ def _check_memory(
         )
 
 
-def _check_adapter(name: str, path: str) -> None:
+def check_adapter(name: str, path: str, found: Callable[[str], Path | None]) -> None:
+    """Raises BrokenCheckpoint. `found` is as in `preflight`."""
     # Imported here: numpy and regex take long, and most workers start without adapters.
     from pando_worker.adapters.errors import AdapterError
     from pando_worker.adapters.peft_config import read_peft_config
     from pando_worker.adapters.tensor_file import open_weights
 
     try:
-        if directory := adapter_here(path):
+        if directory := found(path):
             read_peft_config(directory)
             open_weights(directory)[0].close()
     except (ModelError, AdapterError) as error:
