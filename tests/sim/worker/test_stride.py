@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from pando_sim.spec import WorkerSpec
 from pando_sim.timeline import Timeline
-from pando_sim.worker.replica import Replica, ReplicaState, settings_of
+from pando_sim.worker.replica import Replica, ReplicaState
+from pando_sim.worker.settings import settings_of
 from pando_sim.worker.stay import Stay
 from pando_worker.messages import Generate, SamplingParams
 from tests.examples import examples

@@ -20,7 +20,7 @@ from pando_sim.records import Event
 
 WIDTH, HEIGHT = 4.6, 2.5  # inches; at 100 dots each, small enough for a phone
 LEFT, RIGHT, TOP, BOTTOM = 0.6, 0.12, 0.2, 0.3  # inches around the axes
-RUN_COLOURS = 6  # the number of variables --run-0 …; more would not be told apart
+RUN_COLOURS = 5  # the number of variables --run-0 …; more would not be told apart
 DASHES = ("-", "--", ":", "-.")  # of the first RUN_COLOURS runs, the next ones, …
 
 _VARIABLES = (
