@@ -14,6 +14,7 @@ from pando_sim.policies import POLICIES
 from pando_sim.records import Outcome, Run
 from pando_sim.report import digest, write_requests
 from pando_sim.scaling import SCALERS
+from pando_sim.scaling.scaler import scaler_of
 from pando_sim.spec import FleetSpec, RouterSpec, WorkerSpec
 from pando_sim.traces import Shape, open_trace, shaped
 
@@ -82,7 +83,7 @@ async def _day(load: Load, contender: Contender, start_s: float, hours: float) -
         slow_ttft_s=SLOW_TTFT_S,
         slow_gap_s=SLOW_GAP_S,
     )
-    scaler = SCALERS[contender.scaling].make(spec, contender.pool())
+    scaler = scaler_of(SCALERS[contender.scaling], spec, contender.pool())
     requests = shaped(open_trace(load.trace), Shape(day=curve(load, hours)))
     policy = POLICIES[POLICY].factory(spec)
     cost = load_cost(load.cost_model)

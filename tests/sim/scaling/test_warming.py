@@ -11,6 +11,7 @@ from pando_sim.fleet.control import FleetControl
 from pando_sim.policies import vllm
 from pando_sim.records import Outcome, Run, Served
 from pando_sim.scaling import SCALERS
+from pando_sim.scaling.scaler import scaler_of
 from tests.sim.fleet.world import WORKER, by_number, fault, outage, request, run, with_worker
 from tests.sim.scaling.world import START_S, pool, scaled
 
@@ -83,7 +84,9 @@ def test_the_same_seed_gives_the_same_records_with_several_routers() -> None:
     manifest = pool()
     spec = replace(with_worker(start_s=START_S), replicas=1, scaling="pando", sample_s=1.0)
     spec = replace(spec, router=replace(spec.router, routers=3))
-    first, again = (run(HIGH, spec, scaler=SCALERS["pando"].make(spec, manifest)) for _ in range(2))
+    first, again = (
+        run(HIGH, spec, scaler=scaler_of(SCALERS["pando"], spec, manifest)) for _ in range(2)
+    )
     assert first.steps[0].prefilled_tokens > 0
     assert repr(first.served) == repr(again.served)
     assert repr(first.samples) == repr(again.samples)
@@ -106,7 +109,7 @@ def test_the_same_seed_hands_off_to_the_same_replicas() -> None:
 def test_a_policy_of_its_own_does_not_see_a_joining_replica_before_it_is_warm() -> None:
     def first_placed_s(manifest: WorkerPool) -> float:
         spec = replace(with_worker(start_s=START_S), replicas=1, scaling="pando", sample_s=1.0)
-        scaler = SCALERS["pando"].make(spec, manifest)
+        scaler = scaler_of(SCALERS["pando"], spec, manifest)
         found = run(HIGH, spec, policy=vllm.VLLM.factory(spec), scaler=scaler)
         assert found.steps[0].ready_s == joins_s()
         return firsts(found)["replica-1"].placed_s
