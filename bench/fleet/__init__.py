@@ -4,6 +4,7 @@
     start.py       from `pando up` to its ready line
     mistakes.py    from a mistake at the command line to what is said of it
     hostile_table.py  memory after hostile requests
+    hostile_floods.py  memory after floods of unfinished ones
     large_bodies.py  how long event loops stand still while a large body is read
     fleet_cost.py  one worker alone, behind a router, and two of them
     serving/       clients, workloads, arrivals and statistics of these

@@ -38,7 +38,7 @@ async def _measure(up: UpProcess, times: int) -> None:
                 for url in urls:
                     await status_of(url, data)
         before = memory(up)
-        _show("before", before, before)
+        show("before", before, before)
         for time in range(1, times + 1):
             for row in ROWS:
                 data = row.data()
@@ -46,12 +46,12 @@ async def _measure(up: UpProcess, times: int) -> None:
                     async with neighbour(http, up.url):
                         await status_of(url, data)
             await asyncio.sleep(TRIM_S)
-            _show(f"after {time}", memory(up), before)
+            show(f"after {time}", memory(up), before)
 
 
-def _show(when: str, now: dict[str, int], before: dict[str, int]) -> None:
+def show(when: str, now: dict[str, int], before: dict[str, int]) -> None:
     for part, size in now.items():
-        print(f"{when:8} {part:9} {size / 1e6:6.1f} MB, {size / before[part]:.3f}", flush=True)
+        print(f"{when:26} {part:9} {size / 1e6:6.1f} MB, {size / before[part]:.3f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,9 @@ PROBE = b"GET /health_generate HTTP/1.1"
 ITEMS = b"GET /v1/responses/%s/input_items HTTP/1.1"
 LOAD_LINE = b"GET /load?" + b"a=b&" * 10_000 + b" HTTP/1.1"
 BOUNDARY = b"multipart/form-data; boundary=x"
+CHUNKED, LAST_CHUNK = b"transfer-encoding: chunked", b"0\r\n\r\n"
+CLOSE = b"connection: close"
+HIDDEN = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +45,18 @@ def post(path: str, body: bytes, *headers: bytes) -> bytes:
 
 
 def chunked(body: bytes, *headers: bytes) -> Callable[[], bytes]:
-    te = b"transfer-encoding: chunked"
-    lines = (f"POST {COMPLETIONS} HTTP/1.1".encode(), b"host: x", te, *headers)
+    return posted(CHUNKED, *headers, body=body)
+
+
+def posted(*headers: bytes, body: bytes) -> Callable[[], bytes]:
+    """With no header that says where the body ends, but these."""
+    lines = (f"POST {COMPLETIONS} HTTP/1.1".encode(), b"host: x", *headers)
     return raw(b"\r\n".join(lines) + b"\r\n\r\n" + body)
+
+
+def hidden(*headers: bytes, body: bytes = LAST_CHUNK) -> Callable[[], bytes]:
+    """A request behind whose end, as one server may see it, is another one."""
+    return posted(CLOSE, *headers, body=body + HIDDEN)
 
 
 def text(path: str, body: bytes, *headers: bytes) -> Callable[[], bytes]:
@@ -98,31 +110,97 @@ def chat(content: Any) -> Callable[[], bytes]:
     return sent(CHATS, messages=[{"role": "user", "content": content}], max_tokens=1)
 
 
+def chunk(extension: bytes) -> bytes:
+    """The simple body."""
+    return b"%x%b\r\n%b\r\n" % (len(SIMPLE), extension, SIMPLE)
+
+
 SIMPLE = f'{{"model":"{MODEL}","prompt":"x","max_tokens":1}}'.encode()
 MESSAGE = '{"role":"user","content":"x"}'
 
-FRAMING = [
-    Row("two lengths", get(b"host: x", b"content-length: 1", b"content-length: 2"), 400),
-    Row("a length and chunks", chunked(b"0\r\n\r\n", b"content-length: 4"), 400),
-    Row("gzip, then chunked", get(b"host: x", b"transfer-encoding: gzip, chunked"), 501),
-    Row("chunked twice", chunked(b"0\r\n\r\n", b"transfer-encoding: chunked"), 400),
+# As in the literature: of two servers in a row, the first one goes by CL or TE, the second by the
+# other (CL: content-length, TE: transfer-encoding, 0: it takes no body).
+SMUGGLING = [
+    Row("CL.TE", hidden(b"content-length: %d" % len(LAST_CHUNK + HIDDEN), CHUNKED), 400),
     Row(
-        "a transfer coding in HTTP/1.0",
-        raw(b"POST / HTTP/1.0\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n"),
+        "TE.CL",
+        hidden(CHUNKED, b"content-length: 4", body=b"%x\r\n" % len(HIDDEN)),
         400,
     ),
+    Row("TE.TE: chunked twice", hidden(CHUNKED, CHUNKED), 400),
+    Row("TE.TE: chunked, then another", hidden(CHUNKED, b"transfer-encoding: cow"), 400),
+    Row("TE.TE: another, then chunked", hidden(b"transfer-encoding: identity", CHUNKED), 501),
+    Row("TE.TE: a list that begins with chunked", hidden(CHUNKED + b", identity"), 400),
+    Row("TE.TE: a list that ends with chunked", hidden(b"transfer-encoding: gzip, chunked"), 501),
+    Row("TE.TE: xchunked", hidden(b"transfer-encoding: xchunked"), 501),
+    Row("TE.TE: quotes", hidden(b'transfer-encoding: "chunked"'), 501),
+    Row("TE.TE: a parameter", hidden(CHUNKED + b";q=1"), 501),
+    Row("TE.TE: no value", hidden(b"transfer-encoding:"), 400),
+    Row("TE.TE: a vertical tab", hidden(b"transfer-encoding: \x0bchunked"), 400),
+    Row("TE.TE: a blank before the colon", hidden(b"transfer-encoding : chunked"), 400),
+    Row("TE.TE: behind a bare line feed", hidden(b"x-a: b\n" + CHUNKED), 400),
+    Row("TE.TE: behind a bare carriage return", hidden(b"x-a: b\r" + CHUNKED), 400),
+    Row("TE.TE: obs-fold", hidden(b"transfer-encoding:", b" chunked"), 400),
+    Row(
+        "chunks in HTTP/1.0",
+        raw(b"POST / HTTP/1.0\r\n" + CHUNKED + b"\r\n\r\n" + LAST_CHUNK + HIDDEN),
+        400,
+    ),
+    Row("CL.CL", hidden(b"content-length: 0", b"content-length: 1", body=b"a"), 400),
+    Row("CL.CL: the same twice", hidden(*[b"content-length: 1"] * 2, body=b"a"), 400),
+    Row("CL: a list", hidden(b"content-length: 1, 1", body=b"a"), 400),
+    Row("CL: a sign", hidden(b"content-length: +1", body=b"a"), 400),
+    Row("CL: negative", hidden(b"content-length: -1", body=b"a"), 400),
+    Row("CL: hexadecimal", hidden(b"content-length: 0x1", body=b"a"), 400),
+    Row("CL: 30 digits", hidden(b"content-length: " + b"9" * 30, body=b"a"), 400),
+    Row("CL: a blank before the colon", hidden(b"content-length : 0", body=b""), 400),
+    Row(
+        "CL.0",
+        raw(HIDDEN[:-2] + CLOSE + b"\r\ncontent-length: %d\r\n\r\n" % len(HIDDEN) + HIDDEN),
+        200,
+    ),
+    Row("a chunk extension", hidden(CHUNKED, body=chunk(b";a=b") + LAST_CHUNK), 200),
+    Row("a quoted chunk extension", hidden(CHUNKED, body=chunk(b';a="b;c"') + LAST_CHUNK), 200),
+    *(
+        Row(f"a chunk extension with {what}", hidden(CHUNKED, body=chunk(ext) + LAST_CHUNK), 400)
+        for what, ext in {
+            "no name": b";",
+            "a blank before it": b" ;a=b",
+            "a bare line feed": b";a\n",
+            "a bare carriage return": b";a\r",
+            "a quoted end of line": b';a="\r\n"',
+            "a NUL": b";a\0",
+        }.items()
+    ),
+    *(
+        Row(f"a chunk's size with {what}", hidden(CHUNKED, body=size + b"\r\n"), 400)
+        for what, size in {
+            "a blank": b"1 ",
+            "0x": b"0x1",
+            "a sign": b"+1",
+            "an underscore": b"1_0",
+            "17 digits": b"1" * 17,
+            "no digit": b"xyz",
+        }.items()
+    ),
+    Row("a bare line feed behind a chunk's size", hidden(CHUNKED, body=b"1\nx\r\n"), 400),
+    Row("a bare line feed behind a chunk", hidden(CHUNKED, body=b"1\r\nx\n"), 400),
+    Row("a bare line feed behind the last chunk", hidden(CHUNKED, body=b"0\n\n"), 400),
+    Row("a chunk longer than its size", hidden(CHUNKED, body=b"1\r\nxab\r\n"), 400),
+    Row("a length in the trailer", hidden(CHUNKED, body=b"0\r\ncontent-length: 9\r\n\r\n"), 400),
+    Row("chunks in the trailer", hidden(CHUNKED, body=b"0\r\n" + CHUNKED + b"\r\n\r\n"), 400),
+    Row("bare line feeds", raw(HIDDEN.replace(b"\r\n", b"\n") * 2), 400),
+    Row("a bare line feed", raw(HIDDEN.replace(b"\r\n", b"\n", 1) + HIDDEN), 400),
+    Row("bare carriage returns", raw(HIDDEN.replace(b"\r\n", b"\r") * 2), 400),
+    Row("obs-fold", get(b"host: x", b"x-a: b", b" c"), 400),
+]
+
+FRAMING = [
     Row("no host", get(b"accept: */*"), 400),
     Row("two hosts", get(b"host: x", b"host: y"), 400),
     Row("HTTP/0.9", raw(b"GET /healthz\r\n\r\n"), 505),
     Row("HTTP/3.0", get(b"host: x", first=b"GET /healthz HTTP/3.0"), 400),
-    Row("a folded header", get(b"host: x", b"x-a: b", b" c"), 400),
-    Row("a bare line feed", raw(b"GET /healthz HTTP/1.1\nhost: x\n\n"), 400),
-    Row("a blank before the colon", get(b"host: x", b"content-length : 0"), 400),
     Row("a NUL in a header", get(b"host: x", b"x-a: \x00"), 400),
-    Row("a negative length", get(b"host: x", b"content-length: -1"), 400),
-    Row("a length of 30 digits", get(b"host: x", b"content-length: " + b"9" * 30), 400),
-    Row("a chunk of 17 digits", chunked(b"1" * 17 + b"\r\n"), 400),
-    Row("a chunk that is no number", chunked(b"xyz\r\n"), 400),
     Row(
         "chunks of one byte",
         chunked(b"".join(b"1;" + b"e" * 99 + b"\r\nx\r\n" for _ in range(2000))),
@@ -237,4 +315,4 @@ OTHERS = [
     Row("no adapter", sent("/v1/unload_lora_adapter", lora_name=7), 400, at_worker=401),
 ]
 
-ROWS = FRAMING + VALUES + JSON + OTHERS
+ROWS = SMUGGLING + FRAMING + VALUES + JSON + OTHERS

@@ -1,6 +1,7 @@
 """Hostile clients of a real fleet: what each gets, and that nobody else notices."""
 
 import asyncio
+import re
 from math import inf
 from urllib.parse import urlsplit
 
@@ -15,7 +16,7 @@ from tests.e2e.hostile.beside import (
     neighbour,
     shrinks_to,
 )
-from tests.e2e.hostile.rows import ROWS
+from tests.e2e.hostile.rows import ROWS, SMUGGLING
 from tests.e2e.up_process import UpProcess
 from tests.waiting import PATIENCE_S
 
@@ -75,3 +76,16 @@ async def test_each_hostile_request_gets_its_status_and_nobody_waits(
     large = await shrinks_to(up, before)
     wrong += [f"{part} has grown to {by:.2f} times its memory" for part, by in large.items()]
     assert not wrong, "\n".join(wrong)
+
+
+async def test_what_is_hidden_behind_or_in_a_request_is_not_served(up: UpProcess) -> None:
+    for url in (up.url, up.replicas()["worker-0"]["url"]):
+        for row in SMUGGLING:
+            where = urlsplit(url)
+            reader, writer = await asyncio.open_connection(where.hostname, where.port)
+            writer.write(row.data())
+            async with asyncio.timeout(PATIENCE_S):
+                answers = await reader.read()
+            writer.transport.abort()
+            statuses = re.findall(rb"^HTTP/1.1 (\d+)", answers, re.MULTILINE)
+            assert statuses == [b"%d" % row.status], f"{row.name} at {url}: {answers!r}"
