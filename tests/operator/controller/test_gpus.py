@@ -30,11 +30,15 @@ async def test_priority_decides_and_the_budget_is_never_exceeded(scene: Scene) -
         await scene.make("chat", gpuType="H100", scaling=wants(10), replicas=3)
         await scene.serving(3, "chat")
         await scene.serving(1, "code")
-        limited = await scene.condition("ScalingLimited", "code")
-        assert (limited["status"], limited["reason"]) == ("True", "Gpus")
         rival = f"{scene.namespace}/chat has priority 10"
-        assert limited["message"] == f"wants 4, gets 1: 4 of 4 H100 in use; {rival}"
-        assert rival in (await scene.status("code"))["reason"]
+        limit = ("True", "Gpus", f"wants 4, gets 1: 4 of 4 H100 in use; {rival}")
+
+        async def said() -> bool:
+            found = await scene.condition("ScalingLimited", "code")
+            reason = (await scene.status("code"))["reason"]
+            return (found["status"], found["reason"], found["message"]) == limit and rival in reason
+
+        await scene.until(said, "the pool says who has the GPUs")
         await scene.change("chat", replicas=1)
         await scene.serving(3, "code")
     assert most_at_once(scene) == 5
