@@ -19,7 +19,7 @@ from pando_router.errors import ApiError
 from pando_router.parsing.body_reader import THREAD_BYTES, THREAD_COMMAS, BodyReader
 from pando_router.requests.request import KEYED_BYTES, Request
 from tests.router.world import Replica, completion, serving
-from tests.waiting import command_of, is_running, until_async
+from tests.waiting import command_of, is_running, read_each, until_async
 
 TEXT = "x" * 1_000_000
 MANY = ["a"] * (THREAD_COMMAS + 2)
@@ -51,7 +51,8 @@ async def test_only_long_bodies_leave_the_event_loop(
 def readers() -> list[int]:
     """The processes for large bodies that this one has started."""
     children = psutil.Process().children()
-    return [one.pid for one in children if answers.__name__ in command_of(one)]
+    commands = read_each(children, command_of)
+    return [one.pid for one, command in commands if answers.__name__ in command]
 
 
 async def test_large_bodies_are_parsed_in_a_process_that_ends_with_the_router(

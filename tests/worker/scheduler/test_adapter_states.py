@@ -153,7 +153,7 @@ class AdapterMachine(RuleBasedStateMachine):
         assert len(rank_pages) + slots.free_pages == slots.num_pages
         assert len(set(rank_pages)) == len(rank_pages)
         numbers = {slots.place(each).slot: each for each in slots}
-        for req in self.world.scheduler._by_rid.values():
+        for req in self.world.scheduler._open:
             if req.is_admitted:
                 assert (req.slot >= 0) == bool(req.adapter)
             if req.slot >= 0:

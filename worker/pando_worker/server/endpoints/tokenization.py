@@ -6,7 +6,8 @@ from starlette.responses import Response
 
 from pando_worker.parsers.tools import read_tool_use
 from pando_worker.server.errors import bad_request
-from pando_worker.server.front.json_bodies import JsonRoute
+from pando_worker.server.front.json_bodies import json_route
+from pando_worker.server.jobs.long_conversations import of_chat, refuse_long
 from pando_worker.server.protocol.chats.chat import template_arguments
 from pando_worker.server.protocol.control import DetokenizeRequest, TokenizeRequest
 from pando_worker.server.service import Service
@@ -27,7 +28,7 @@ class _Detokenized(msgspec.Struct, frozen=True):
 
 
 def routes(service: Service) -> APIRouter:
-    router = APIRouter(route_class=JsonRoute)
+    router = APIRouter(route_class=json_route(refuse_long(service, of_chat, "messages")))
     tokenizer = service.model.tokenizer
 
     @router.post("/tokenize", response_model=None)
