@@ -59,7 +59,7 @@ from pando_router.health.checks import HealthChecks
 from pando_router.http.limits import ReplicaLimits
 from pando_router.http.upstream import SWEEP_S, Upstream
 from pando_router.kept_responses.earlier import Earlier
-from pando_router.kept_responses.home_writer import HomeWriter
+from pando_router.kept_responses.response_homes import ResponseHomes
 from pando_router.kept_responses.stored import StoredResponses
 from pando_router.listeners.access_log import AccessLog, RequestLog
 from pando_router.listeners.changing_beginnings import ChangingBeginnings
@@ -159,8 +159,7 @@ async def running_router(
         flights.recovered,
         upstreams.replicas,
     )
-    homes = Homes(redis)
-    home_writer = HomeWriter(homes, view, metrics)
+    homes = ResponseHomes(Homes(redis), view, metrics)
     loads = Loads(flights.in_flight)
     policies = PoolPolicies(live, loads, random.Random())
     recent = Recent(settings.explain_last, policies)
@@ -234,7 +233,7 @@ async def running_router(
     metrics.follow(metrics.body_bytes, lambda: bodies.budget.held)
     metrics.follow(metrics.settings_loaded, lambda: live.loaded_at)
     migrator = Migrator(live, metrics, TOKENIZE.paths[0])
-    earlier = Earlier(homes, view, home_writer, live)
+    earlier = Earlier(homes, live)
     listeners: list[Listener] = [
         RequestMetrics(metrics),
         RequestLog(AccessLog(live, random.Random())),
@@ -321,7 +320,7 @@ async def running_router(
         admission.close()
         await upstreams.close()
         await checks.close()
-        await home_writer.settle(SETTLE_S)
+        await homes.settle(SETTLE_S)
         await placers.settle(SETTLE_S)
         await settlements.settle(SETTLE_S)
         await upstream.close()

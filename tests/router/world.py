@@ -275,6 +275,15 @@ class RouterClient:
         await until(seen, f"{names} being {state}")
 
 
+async def redis_is(router: RouterClient, state: str) -> None:
+    async def said() -> bool:
+        health = await router.get("/healthz")
+        assert health.status == 200
+        return bool(health.json["redis"] == state)
+
+    await until(said, f"redis being {state}")
+
+
 @asynccontextmanager
 async def serving(
     redis_url: str, *, key: str = "", address: str = "127.0.0.1", **settings: Any

@@ -210,7 +210,8 @@ class RouterSettings(BaseSettings):
         Field(
             gt=0,
             description="longest time that a request waits for Redis before it continues without,"
-            " in seconds: for its placement, its tenant's limits and an earlier response's home",
+            " in seconds: for its placement, its tenant's limits and an earlier response's home"
+            " (503 if several replicas may keep it)",
         ),
     ] = 0.25
     lease_seconds: Annotated[

@@ -5,30 +5,23 @@ Engines keep responses and conversations in their own memory, so another replica
 more of it is read.
 """
 
-import asyncio
-
-from pando_fleet.records.homes import Homes
-from pando_fleet.redis.client import FleetError
+from pando_fleet.redis.client import FleetUnavailable
 from pando_router.api_keys.tenant import Tenant
 from pando_router.configuration.live import Live
 from pando_router.core.events import Head
 from pando_router.core.route import Route
 from pando_router.errors import unavailable
 from pando_router.exchange.exchange import Exchange, Listener
-from pando_router.fleet_view.redis_state import RedisState
 from pando_router.fleet_view.snapshot import MemberState, Target
-from pando_router.fleet_view.view import FleetView
-from pando_router.kept_responses.home_writer import HomeWriter
+from pando_router.kept_responses.response_homes import ResponseHomes
 from pando_router.requests.request import Request
 
 _FIRST_BYTES = 4096
 
 
 class Earlier(Listener):
-    def __init__(self, homes: Homes, view: FleetView, writer: HomeWriter, live: Live) -> None:
+    def __init__(self, homes: ResponseHomes, live: Live) -> None:
         self._homes = homes
-        self._view = view
-        self._writer = writer
         self._live = live
 
     async def at_home(
@@ -44,11 +37,11 @@ class Earlier(Listener):
         if request.earlier is None:
             return targets
         name = home_name(tenant, request.earlier)
-        redis_answered = True
+        within_s, redis_answered = self._live.settings.placement_timeout, True
         for target in targets:
             try:
-                home = await self._home(target.pool, name)
-            except (FleetError, TimeoutError):
+                home = await self._homes.find(target.pool, name, within_s)
+            except FleetUnavailable:
                 redis_answered = False
                 continue
             if home and (only := _only(target, home)):
@@ -57,19 +50,6 @@ class Earlier(Listener):
             message = "redis is away, so the earlier response's replica cannot be found"
             raise unavailable(message, "redis_away")
         return targets
-
-    async def _home(self, pool: str, name: str) -> str | None:
-        """The incarnation that answered under it, if known. Raises FleetError, TimeoutError."""
-        if home := self._writer.being_written(pool, name):
-            return home
-        if self._view.redis.of(pool) is RedisState.AWAY:
-            raise TimeoutError
-        try:
-            async with asyncio.timeout(self._live.settings.placement_timeout):
-                return await self._homes.find(pool, name)
-        except (FleetError, TimeoutError) as error:
-            self._view.redis.failed(pool, error)
-            raise
 
     def answered(self, exchange: Exchange, route: Route, head: Head) -> None:
         """Records the replica of a successful answer under the id in its first bytes."""
@@ -82,7 +62,7 @@ class Earlier(Listener):
             names.append(named[1].decode())
         if names:
             names = [home_name(exchange.tenant, name) for name in names]
-            self._writer.remember(route.pool, names, route.incarnation)
+            self._homes.remember(route.pool, names, route.incarnation)
 
 
 def home_name(tenant: Tenant, name: str) -> str:

@@ -4,15 +4,13 @@ OpenAI's `GET` and `DELETE /v1/responses/{id}`, `POST …/cancel` and `GET …/i
 no place on the replica, which itself answers whether it knows the id.
 """
 
-import asyncio
 import re
 from dataclasses import dataclass
 
 from pando_fleet.http.request_id import request_id_of
 from pando_fleet.http.server.bodies import Bodies
 from pando_fleet.http.server.incoming import Incoming
-from pando_fleet.records.homes import Homes
-from pando_fleet.redis.client import FleetError
+from pando_fleet.redis.client import FleetUnavailable
 from pando_router.configuration.live import Live
 from pando_router.endpoints.responses import STORED_METHODS, STORED_PREFIX
 from pando_router.errors import (
@@ -27,6 +25,7 @@ from pando_router.fleet_view.view import FleetView
 from pando_router.http.answer import Answer, ReplicaFailedError, ReplicaSilentError
 from pando_router.http.upstream import Upstream
 from pando_router.kept_responses.earlier import home_name
+from pando_router.kept_responses.response_homes import ResponseHomes
 from pando_router.process.lifecycle import Lifecycle
 from pando_router.telemetry.metrics import Metrics
 from pando_router.tenants.forwarding import Forwarding
@@ -44,7 +43,7 @@ class StoredResponses:
     view: FleetView
     lifecycle: Lifecycle
     tenants: Tenants
-    homes: Homes
+    homes: ResponseHomes
     upstream: Upstream
     forwarding: Forwarding
     metrics: Metrics
@@ -99,14 +98,14 @@ class StoredResponses:
 
     async def _home(self, name: str) -> Member:
         """The replica that keeps the response. Raises ApiError 404 if unknown or gone."""
+        within_s = self.live.settings.placement_timeout
         try:
-            async with asyncio.timeout(self.live.settings.placement_timeout):
-                for pool, members in self.view.fleet.pools.items():
-                    home = await self.homes.find(pool, name)
-                    for member in members:
-                        if member.beat.incarnation == home:
-                            return member
-        except (FleetError, TimeoutError) as error:
+            for pool, members in self.view.fleet.pools.items():
+                home = await self.homes.find(pool, name, within_s)
+                for member in members:
+                    if member.beat.incarnation == home:
+                        return member
+        except FleetUnavailable as error:
             message = "redis is away, so the response's replica cannot be found"
             raise unavailable(message, "redis_away") from error
         raise ApiError(404, "no replica keeps this response", param="response_id")

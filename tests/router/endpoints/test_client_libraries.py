@@ -2,8 +2,8 @@
 
 import json
 import re
-from collections.abc import Callable
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from pando_fleet.registry.replica import ReplicaState
 from tests.fleet.redis_server import RedisServer
 from tests.ports import free_port
 from tests.router.tenants.tenants_world import ADMIN, bearer, key_file
-from tests.router.world import Replica, RouterClient, Stream, fleet, serving, until
+from tests.router.world import Replica, RouterClient, Stream, fleet, redis_is, serving, until
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
@@ -219,7 +219,11 @@ async def test_a_response_goes_on_at_the_replica_that_remembers_it_through_any_r
                     last = said.id
 
 
-async def test_a_response_whose_replica_is_gone_is_answered_by_another(valkey_url: str) -> None:
+@asynccontextmanager
+async def one_keeps(
+    valkey_url: str, name: str
+) -> AsyncIterator[tuple[Replica, Replica, RouterClient, AsyncOpenAI]]:
+    """The replica that keeps the response of this name, one that joined later, and a router."""
     async with (
         Replica(valkey_url, "a") as a,
         serving(valkey_url) as router,
@@ -227,45 +231,39 @@ async def test_a_response_whose_replica_is_gone_is_answered_by_another(valkey_ur
     ):
         await router.ready("a")
         a.answer = say_response
-        first = await client.responses.create(model="m", input="hi")
+        assert (await client.responses.create(model="m", input="hi")).id == name
         async with Replica(valkey_url, "b") as b:
             b.answer = say_response
-            await a.say(state=ReplicaState.DRAINING)
-            await router.ready("a", state="draining")
             await router.ready("b")
-            answer = await client.responses.create(
-                model="m", input="more", previous_response_id=first.id
-            )
-            assert answer.output_text == "It rains."
-            assert len(b.received) == 1
+            yield a, b, router, client
+
+
+async def test_a_response_whose_replica_is_gone_is_answered_by_another(valkey_url: str) -> None:
+    async with one_keeps(valkey_url, "resp_1") as (a, b, router, client):
+        await a.say(state=ReplicaState.DRAINING)
+        await router.ready("a", state="draining")
+        answer = await client.responses.create(
+            model="m", input="more", previous_response_id="resp_1"
+        )
+        assert answer.output_text == "It rains."
+        assert len(b.received) == 1
 
 
 async def test_a_response_whose_replica_is_not_ready_for_now_is_asked_for_again(
     valkey_url: str,
 ) -> None:
     """Another replica would say, for good, that it does not know the response."""
-    async with (
-        Replica(valkey_url, "a") as a,
-        serving(valkey_url) as router,
-        openai_client(router) as client,
-    ):
+    more: dict[str, Any] = {"model": "m", "input": "more", "previous_response_id": "resp_1"}
+    async with one_keeps(valkey_url, "resp_1") as (a, b, router, client):
+        await a.say(state=ReplicaState.STALLED)
+        await router.ready("a", state="stalled")
+        with pytest.raises(openai.InternalServerError, match="response, is stalled") as refused:
+            await client.responses.create(**more)
+        assert refused.value.status_code == 503
+        await a.say(state=ReplicaState.READY)
         await router.ready("a")
-        a.answer = say_response
-        first = await client.responses.create(model="m", input="hi")
-        async with Replica(valkey_url, "b") as b:
-            b.answer = say_response
-            await router.ready("b")
-            await a.say(state=ReplicaState.STALLED)
-            await router.ready("a", state="stalled")
-            with pytest.raises(openai.InternalServerError, match="response, is stalled") as refused:
-                await client.responses.create(
-                    model="m", input="more", previous_response_id=first.id
-                )
-            assert refused.value.status_code == 503
-            await a.say(state=ReplicaState.READY)
-            await router.ready("a")
-            await client.responses.create(model="m", input="more", previous_response_id=first.id)
-            assert len(b.received) == 0
+        await client.responses.create(**more)
+        assert len(b.received) == 0
 
 
 async def test_an_earlier_response_is_not_looked_for_at_random_while_redis_is_away(
@@ -276,14 +274,10 @@ async def test_an_earlier_response_is_not_looked_for_at_random_while_redis_is_aw
         fleet(server.url, "a", "b") as (router, replicas),
         openai_client(router) as client,
     ):
-
-        async def is_away() -> bool:
-            return bool((await router.get("/healthz")).json["redis"] == "away")
-
         for replica in replicas:
             replica.answer = say_response
         server.stop()
-        await until(is_away, "Redis being away")
+        await redis_is(router, "away")
         with pytest.raises(openai.InternalServerError, match="redis is away"):
             await client.responses.create(model="m", input="hi", previous_response_id="resp_1")
         assert not any(replica.received for replica in replicas)

@@ -21,21 +21,13 @@ from tests.router.world import (
     Stream,
     completion,
     fleet,
+    redis_is,
     serving,
     status,
     until,
 )
 
 Start = Callable[..., RedisServer]
-
-
-async def redis_is(router: RouterClient, state: str) -> None:
-    async def said() -> bool:
-        health = await router.get("/healthz")
-        assert health.status == 200
-        return bool(health.json["redis"] == state)
-
-    await until(said, f"redis being {state}")
 
 
 def redis_lines(caplog: pytest.LogCaptureFixture) -> dict[str, list[str]]:

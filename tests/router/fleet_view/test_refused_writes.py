@@ -16,8 +16,8 @@ import pytest
 from pando_router.fleet_view.snapshot import LOOKS_READY_S
 from tests.fleet.redis_server import REDIS, VALKEY, RedisServer
 from tests.ports import free_port
-from tests.router.fleet_view.test_outage import keep_asking, redis_is
-from tests.router.world import Replica, serving, until
+from tests.router.fleet_view.test_outage import keep_asking
+from tests.router.world import Replica, redis_is, serving, until
 
 Refuse = Callable[[RedisServer], None]
 

@@ -17,6 +17,7 @@ from tests.router.world import (
     chat,
     completion,
     fleet,
+    redis_is,
     status,
     until,
 )
@@ -231,11 +232,7 @@ async def test_a_slow_redis_costs_a_limited_request_one_limit_of_time(
         assert (await router.get("/healthz")).json["redis"] == "up"
         front.delay_s = 1.2
         assert await counts(router) == [1, 2, 1]
-
-        async def away() -> bool:
-            return bool((await router.get("/healthz")).json["redis"] == "away")
-
-        await until(away, "nobody else waiting for it")
+        await redis_is(router, "away")
         assert await counts(router) == [1, 3, 2]
 
 

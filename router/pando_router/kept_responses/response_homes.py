@@ -1,9 +1,10 @@
-"""Records in Redis, while the answer is relayed, which replica keeps a response."""
+"""Which replica keeps a response: recorded in Redis while the answer is relayed, and found."""
 
 import asyncio
 
 from pando_fleet.records.homes import Homes
-from pando_fleet.redis.client import FleetError
+from pando_fleet.redis.client import FleetError, FleetUnavailable
+from pando_router.fleet_view.redis_state import RedisState
 from pando_router.fleet_view.view import FleetView
 from pando_router.telemetry.bounded_log import BoundedLog
 from pando_router.telemetry.metrics import Metrics
@@ -12,7 +13,7 @@ MAX_WRITES = 4096  # pending at once
 WRITE_TIMEOUT_S = 2.0
 
 
-class HomeWriter:
+class ResponseHomes:
     """Counts failed writes: requests that continue such a response may go to any replica."""
 
     def __init__(self, homes: Homes, view: FleetView, metrics: Metrics) -> None:
@@ -34,10 +35,21 @@ class HomeWriter:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    def being_written(self, pool: str, name: str) -> str | None:
-        """The incarnation that answered under this name, if Redis may not know it yet: a client can
-        go on from an answer before it is written there."""
-        return self._writing.get((pool, name))
+    async def find(self, pool: str, name: str, within_s: float) -> str | None:
+        """The incarnation that answered under this name, if known. Raises FleetUnavailable.
+
+        Redis need not know it yet: a client can go on from an answer before it is written there.
+        """
+        if home := self._writing.get((pool, name)):
+            return home
+        if self._view.redis.of(pool) is RedisState.AWAY:
+            raise FleetUnavailable("Redis is away")
+        try:
+            async with asyncio.timeout(within_s):
+                return await self._homes.find(pool, name)
+        except (FleetError, TimeoutError) as error:
+            self._view.redis.failed(pool, error)
+            raise FleetUnavailable(str(error)) from error
 
     async def settle(self, timeout_s: float) -> None:
         """Waits for pending writes, before the connection to Redis closes."""
