@@ -5,6 +5,7 @@ Read in this order:
     req.py        one request, as data
     open_requests.py  all that are not answered yet
     arrivals.py   makes it of a command, unless it can never run here
+    departures.py  ends it: its answer, and what it held
     planning/     which requests the next step runs
     pages/        the KV pages of each request
     sources.py    what encoders read for requests

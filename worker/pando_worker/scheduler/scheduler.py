@@ -14,8 +14,7 @@ that the device never waits for the scheduler:
     device      ── N ──────┴──── N+1 ──────────────────
 
 Two things need the tokens of N and so wait for them: a grammar's mask, which delays only the
-sampling of N + 1, and a retraction, which is rare. A request that ended is released once no
-launched batch has a row of it: until then it is the only owner of its pages.
+sampling of N + 1, and a retraction, which is rare.
 """
 
 import logging
@@ -37,7 +36,6 @@ from pando_worker.messages import (
     Embed,
     Embedded,
     Event,
-    FinishReason,
     FlushCache,
     Generate,
     LoadAdapter,
@@ -57,9 +55,10 @@ from pando_worker.scheduler.batches.constrained import (
     OutputGrammarCompiler,
     build_mask,
 )
-from pando_worker.scheduler.batches.outputs import last_output, take_result, take_token
+from pando_worker.scheduler.batches.outputs import take_result, take_token
 from pando_worker.scheduler.batches.results import read_decodes, read_results
 from pando_worker.scheduler.compiling import Compiling, set_grammar
+from pando_worker.scheduler.departures import Departures
 from pando_worker.scheduler.images import Images, runs_any
 from pando_worker.scheduler.meter import Meter
 from pando_worker.scheduler.open_requests import OpenRequests
@@ -130,9 +129,9 @@ class Scheduler:
         self.planner = Planner(settings, kv, self.meter.counts, clock, images, adapters)
         self._compiling = Compiling()
         self._open = OpenRequests()
-        self._unwanted: list[Req] = []  # aborted since the last step
         self.in_flight: Launched | None = None
-        self._events: list[Event] = []
+        self._events: list[Event] = []  # of the step that runs
+        self._departures = Departures(self._open, kv, adapters, self.meter.counts, self._events)
         self._arrivals = 0
         self._taken_in_at = -math.inf
 
@@ -157,8 +156,7 @@ class Scheduler:
             case Generate() | Embed() | Align() | Verify():
                 return self._enqueue(command)
             case Abort(rid=rid):
-                if req := self._open.get(rid):
-                    self._unwanted.append(req)
+                self._departures.abort(rid)
                 return []
             case FlushCache(call=call):
                 if self.is_idle:
@@ -172,7 +170,9 @@ class Scheduler:
 
     def step(self) -> list[Event]:
         """Launch one batch, if there is anything to run, and return the events of another."""
-        self._end_unwanted()
+        if ended := self._departures.end_unwanted(self._clock()):
+            self._compiling.cancel_ended()
+            self.planner.forget(ended)
         self._queue_compiled()
         if self._adapters:
             self._tend(self._adapters)
@@ -191,13 +191,14 @@ class Scheduler:
             if self._adapters:
                 self._adapters.check_idle()
             self.planner.ratio.reset()
-        events, self._events = self._events, []
+        events = self._events.copy()
+        self._events.clear()
         return events
 
     def stride(self, most: int) -> Stride | None:
         """The next steps, at most `most`, to be taken at once; None if the next two cannot be
         predicted, and with overlap."""
-        is_open = self.in_flight or self._unwanted or self._compiling
+        is_open = self.in_flight or self._departures.are_pending or self._compiling
         loads = self._adapters is not None and self._adapters.is_busy
         loads = loads or self.planner.waiting.num_slotless > 0  # whose loads a step may start
         if is_open or loads or self._open.have_deadlines or self._settings.overlap_schedule:
@@ -275,10 +276,10 @@ class Scheduler:
             try:
                 set_grammar(req, grammar)
             except GrammarError as error:
-                self._reject(req, 400, str(error))
+                self._departures.reject(req, 400, str(error))
             except Exception:  # any failure concerns this request only
                 log.exception("the grammar of request %s could not be compiled", req.rid)
-                self._reject(req, 500, "the grammar could not be compiled")
+                self._departures.reject(req, 500, "the grammar could not be compiled")
             else:
                 self.planner.waiting.append(req)
 
@@ -291,47 +292,7 @@ class Scheduler:
             reqs = waiting.slotless(failed.identity)
             self.planner.forget(reqs)
             for req in reqs:
-                self._reject(req, 502, failed.message)
-
-    # Requests leave
-
-    def _end_unwanted(self) -> None:
-        """End the aborted requests and those whose deadline has passed."""
-        ended = [(req, Ending.ABORTED) for req in self._unwanted]
-        self._unwanted = []
-        ended += [(req, Ending.LATE) for req in self._open.late(self._clock())]
-        for req, ending in ended:
-            if req.ending is None:
-                self._end(req, ending)
-        if ended:
-            self._compiling.cancel_ended()
-            self.planner.forget(req for req, _ in ended)
-
-    def _end(self, req: Req, ending: Ending) -> None:
-        req.ending = ending
-        if req.in_flight == 0:
-            self._release(req)
-
-    def _release(self, req: Req) -> None:
-        """Release an ended request's pages and slot, which no launched step needs any more."""
-        if req.is_admitted and req.ending is Ending.FAILED:
-            self.kv.discard_failed_req(req)
-        elif req.is_admitted:
-            # The last sampled token may have been dropped, and with it all that ran after it.
-            self.kv.cache_finished_req(req, min(req.cached_len, req.num_known))
-        if self._adapters:
-            self._adapters.release(req)
-        if req.ending is Ending.ABORTED:
-            self.meter.counts.aborted_requests_total += 1
-            self._open.remove(req)
-            self._events.append(Outputs([last_output(req, FinishReason.ABORT)]))
-        elif req.ending is Ending.LATE:
-            passed = f"its deadline passed after {req.deadline - req.queued_at:.3g} s"
-            self._reject(req, 504, f"{passed}, with {req.num_output} tokens produced")
-
-    def _reject(self, req: Req, status: int, message: str) -> None:
-        self._open.remove(req)
-        self._events.append(Rejected(rid=req.rid, status=status, message=message))
+                self._departures.reject(req, 502, failed.message)
 
     # Batches run
 
@@ -373,7 +334,7 @@ class Scheduler:
         self._take_rows(launched, result, outputs, ended)
         for req in ended:
             if req.in_flight == 0 and req.is_admitted:
-                self._release(req)
+                self._departures.release(req)
         self.planner.forget(ended)
         if outputs:
             self._events.append(Outputs(outputs))
@@ -408,7 +369,7 @@ class Scheduler:
             if req.ending is not None:
                 ended.append(req)
                 if was_open:
-                    self._settle(req)
+                    self._departures.settle(req)
             elif launched.is_constrained and req.has_jumped:
                 self.planner.jumped(req)
 
@@ -428,14 +389,14 @@ class Scheduler:
                 req.unseen -= row.samples
             if req.ending is None and not stale and runs_any(row, failed_images):
                 req.ending = Ending.FAILED
-                self._reject(req, 500, "the vision tower failed on one of its images")
+                self._departures.reject(req, 500, "the vision tower failed on one of its images")
             elif req.ending is None and not stale:
                 match take_result(row, found):
                     case Output() as output:
                         outputs.append(output)
                     case Embedded() | Aligned() | Verified() as answer:
                         self._events.append(answer)
-                self._settle(req)
+                self._departures.settle(req)
             if req.ending is not None:
                 ended.append(req)
                 continue
@@ -443,11 +404,3 @@ class Scheduler:
                 self.planner.jumped(req)
             if index >= num_jumps:
                 self.kv.cache_unfinished_req(req, row.end)
-
-    def _settle(self, req: Req) -> None:
-        """Answer a request that a result has ended."""
-        if req.ending is Ending.FINISHED:
-            self.meter.counts.finished_requests_total += 1
-            self._open.remove(req)
-        elif req.ending is Ending.FAILED:
-            self._reject(req, 500, "the logits were not finite, or the grammar allowed no token")
