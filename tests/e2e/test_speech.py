@@ -8,7 +8,6 @@ they are not reachable.
 import asyncio
 import json
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 import wave
@@ -26,6 +25,7 @@ import webvtt
 from transformers import WhisperForConditionalGeneration, WhisperProcessor
 
 from examples.audio.fetch import NotReachableError, fetch_model, fetch_speech, transcripts
+from tests.e2e.clients.venvs import python_of
 from tests.e2e.up_process import UpProcess
 from tests.waiting import PATIENCE_S, until
 
@@ -33,7 +33,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 MODEL = "whisper-base"
 WORDS = 71
-LITELLM = "litellm==1.110.2"
 
 _LITELLM_CALL = """
 import json, sys, litellm
@@ -244,21 +243,12 @@ def test_curl_sends_a_file(up: UpProcess, sentences: list[Path], expected: list[
     assert json.loads(done.stdout)["text"] == expected[1]
 
 
-def test_litellm_transcribes(
-    up: UpProcess, folder: Path, sentences: list[Path], expected: list[str]
-) -> None:
-    """In an environment of its own, since it brings a lot."""
-    subprocess.run([sys.executable, "-m", "venv", folder / "litellm"], check=True, timeout=120)
-    python = str(folder / "litellm" / "bin" / "python")
-    pip = [python, "-m", "pip", "install", "--quiet", LITELLM]
-    installed = subprocess.run(pip, capture_output=True, text=True, timeout=600)
-    if installed.returncode:
-        pytest.skip(f"{LITELLM}: {installed.stderr.strip()[-300:]}")
+def test_litellm_transcribes(up: UpProcess, sentences: list[Path], expected: list[str]) -> None:
     done = subprocess.run(
-        [python, "-c", _LITELLM_CALL, str(sentences[0]), f"{up.url}/v1"],
+        [str(python_of("litellm")), "-c", _LITELLM_CALL, str(sentences[0]), f"{up.url}/v1"],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1]) == expected[0]
