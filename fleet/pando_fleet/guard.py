@@ -1,10 +1,13 @@
 """Ends the processes that a parent started when the parent dies, even by SIGKILL.
 
 `pando up` and simulations have one guard each: a separate process, started before all others. It
-reads from a pipe whose other end only its owner holds: "+PID" for each process group that starts,
-"-PID" for each that has ended. When the pipe ends, which happens however the owner ends, it kills
-the remaining groups and removes the owner's private directory. It runs as a plain script that
-imports only the standard library, so that it costs little.
+reads from a pipe whose other end its owner holds: "+PID" for each process group that starts, "-PID"
+for each that has ended. When the pipe ends, which happens however the owner ends, it kills the
+remaining groups and removes the owner's private directory. It runs as a plain script that imports
+only the standard library, so that it costs little.
+
+Each process announces itself, before its program begins: if its owner did it afterwards, it might
+die in between. Until then the process holds the pipe, too, so the guard cannot miss it.
 """
 
 import contextlib
@@ -13,7 +16,12 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import IO
+
+# `$$` is the process itself, also after `exec`.
+_ANNOUNCE = 'echo "+$$" >&0 && exec "$@" </dev/null'
 
 
 class Guard:
@@ -27,21 +35,25 @@ class Guard:
             start_new_session=True,  # the terminal's Ctrl-C must not reach it
         )
 
-    def watch(self, group: int) -> None:
-        """The process group must end when this process does."""
-        self._send(f"+{group}\n")
+    @property
+    def pipe(self) -> IO[bytes]:
+        """Standard input for a command of `watched`."""
+        assert self._process.stdin is not None
+        return self._process.stdin
+
+    def watched(self, command: Sequence[str]) -> tuple[str, ...]:
+        """The command, so that its process group ends when this process does. It is to be started
+        with `pipe` as its standard input, in a process group of its own; its program gets an empty
+        standard input."""
+        return ("sh", "-c", _ANNOUNCE, "sh", *command)
 
     def forget(self, group: int) -> None:
         """The process group has ended; the system may reuse its number."""
-        self._send(f"-{group}\n")
+        self.pipe.write(f"-{group}\n".encode())
+        self.pipe.flush()
 
     def close(self) -> None:
         self._process.communicate()
-
-    def _send(self, line: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(line.encode())
-        self._process.stdin.flush()
 
 
 def guard(private_directory: Path) -> None:

@@ -64,12 +64,11 @@ async def _said(plan: UpPlan, what: str, names: Sequence[str], signals: EndSigna
     guard = Guard(Path(tempfile.mkdtemp(prefix="pando-")))
     try:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", _PROGRAM, what, *names),
-            stdin=asyncio.subprocess.DEVNULL,
+            *guard.watched((sys.executable, "-c", _PROGRAM, what, *names)),
+            stdin=guard.pipe,
             stdout=asyncio.subprocess.PIPE,
             start_new_session=True,  # a terminal's Ctrl-C comes by `signals`
         )
-        guard.watch(process.pid)
 
         def end() -> None:
             with suppress(ProcessLookupError):

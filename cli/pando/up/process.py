@@ -76,9 +76,9 @@ class Process(asyncio.SubprocessProtocol):
         """Start the command; `ended` has its result once it and all its output have ended."""
         _, process = await asyncio.get_running_loop().subprocess_exec(
             lambda: cls(command.name, guard, relay),
-            *command.arguments,
+            *guard.watched(command.arguments),
             env={**os.environ, **command.environment},
-            stdin=asyncio.subprocess.DEVNULL,
+            stdin=guard.pipe,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             start_new_session=True,
@@ -97,7 +97,6 @@ class Process(asyncio.SubprocessProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.SubprocessTransport, transport)
-        self._guard.watch(self._transport.get_pid())
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         *lines, self._unfinished = (self._unfinished + data).split(b"\n")

@@ -1,11 +1,16 @@
 """The fleet ends even if `pando up` is killed and cannot clean up."""
 
+import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
-from tests.waiting import is_running, until
+import psutil
+import pytest
+
+from tests.waiting import PATIENCE_S, is_running, read_each, until
 
 SUPERVISOR = """
 import asyncio, sys
@@ -47,3 +52,45 @@ def test_all_processes_and_the_directory_go_when_the_supervisor_is_killed(tmp_pa
 
     until(lambda: not any(map(is_running, pids)), f"{pids} have ended")
     until(lambda: not directory.exists(), "the directory is gone")
+
+
+# The owner dies when its child has begun, before anything else that it does.
+DIES = """
+import os, signal, subprocess
+fork_exec = subprocess._fork_exec
+
+def strike(arguments, *more):
+    pid = fork_exec(arguments, *more)
+    if "-I" not in arguments:  # it is not the guard
+        os.kill(os.getpid(), signal.SIGKILL)
+    return pid
+
+subprocess._fork_exec = strike
+"""
+VALKEY = """
+from pando_sim.fleet.redis.server import valkey
+with valkey():
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    "owner", [SUPERVISOR, VALKEY], ids=["a part of pando up", "a simulation's Valkey"]
+)
+def test_what_its_owner_has_just_started_ends_with_it(tmp_path: Path, owner: str) -> None:
+    started = subprocess.Popen(
+        [sys.executable, "-c", DIES + owner, str(tmp_path / "private")],
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+    )
+
+    def is_left(process: psutil.Process) -> bool:
+        with suppress(psutil.AccessDenied):  # somebody else's
+            return str(tmp_path) in process.environ().values()
+        return False
+
+    assert started.wait(PATIENCE_S) == -signal.SIGKILL
+    until(
+        lambda: not any(left for _, left in read_each(psutil.process_iter(), is_left)),
+        "every process has ended",
+    )
+    assert not list(tmp_path.iterdir())

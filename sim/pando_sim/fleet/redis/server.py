@@ -54,13 +54,12 @@ def _server(folder: Path, guard: Guard) -> Iterator[str]:
     }
     words = [word for name, value in options.items() for word in (f"--{name}", value)]
     process = subprocess.Popen(
-        [get_binary_path(), *words],
-        stdin=subprocess.DEVNULL,
+        guard.watched((get_binary_path(), *words)),
+        stdin=guard.pipe,
         stdout=subprocess.DEVNULL,
         process_group=0,  # the guard ends groups
     )
     try:
-        guard.watch(process.pid)
         _wait(process, path)
         yield path
     finally:
