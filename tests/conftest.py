@@ -31,6 +31,10 @@ settings.load_profile(QUICK)
 # Shared fixtures that are cheap, so that each pytest process may have its own.
 _EACH_PROCESS = frozenset({"valkey_server", "redis_server", "crds", "reference_of", "gpu"})
 
+# Collections of the second generation after which one of everything is due: between two tests,
+# or in the midst of one that allocates very much.
+_DUE, _OVERDUE = 25, 500
+
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
 _END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -57,7 +61,16 @@ def pytest_collection_finish() -> None:
     """What was imported stays, so the garbage collector need not look at it: neither while it is
     imported nor each time that it looks at everything."""
     gc.freeze()
+    young, middle, _ = gc.get_threshold()
+    gc.set_threshold(young, middle, _OVERDUE)
     gc.enable()
+
+
+def pytest_runtest_logfinish() -> None:
+    """To look at everything takes half a second of CPU, because of the libraries that tests import.
+    So it is done between tests: in one, a server in this process would seem to stand still."""
+    if gc.get_count()[2] >= _DUE:
+        gc.collect()
 
 
 class WithFields(logging.Formatter):

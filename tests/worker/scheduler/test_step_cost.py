@@ -45,11 +45,13 @@ def calls(**case: Any) -> float:
     return mean(loop.counts[-STEPS:])
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def collector_as_before() -> Iterator[None]:
-    """A loop takes all that there is out of its way."""
+    """A loop takes all that there is out of its way, also what is garbage later."""
     yield
     gc.unfreeze()
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.mark.parametrize(
