@@ -1,7 +1,8 @@
 """The `pando` command.
 
-Each subcommand imports its component only when it runs or shows its help. So `pando --help` is fast
-and a router never loads torch.
+Each subcommand imports its component only when it runs or shows its help, and most of it only once
+its settings are right. So `pando --help` is fast, a mistake is said at once, and a router never
+loads torch.
 """
 
 import errno
@@ -145,6 +146,9 @@ COMMANDS: dict[str, tuple[str, Callable[[], click.Command]]] = {
     "help": ("Show a command's help: pando help up.", _help),
 }
 
+_EXTRAS = {"demo": "up", "pools": "operator", "record": "sim", "tune": "sim"}
+"""What a command's packages are installed with, where it is not the extra of its own name."""
+
 
 class _LazyGroup(Group):
     """A group that creates a command only when it is used, and lists commands without that."""
@@ -156,18 +160,26 @@ class _LazyGroup(Group):
         if cmd_name not in COMMANDS:
             return None
         _, make = COMMANDS[cmd_name]
+        return make()
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        ctx.invoked_subcommand = args[0]  # already now: its module may lack what it imports
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> object:
         try:
-            return make()
+            return super().invoke(ctx)
         except ModuleNotFoundError as error:
             if error.name is None or error.name.startswith("pando"):
                 raise
-            from pando_fleet.distribution import extras, how_to_install
+            from pando_fleet.distribution import how_to_install
 
-            needed = {"record": "sim"}.get(cmd_name, cmd_name)
-            extra = needed if needed in extras() else "up"
+            command = ctx.invoked_subcommand or ""
             raise click.ClickException(
-                f"{cmd_name} needs the Python package {error.name}, which is not installed:"
-                f" {how_to_install(extra)}"
+                f"{command} needs the Python package {error.name}, which is not installed:"
+                f" {how_to_install(_EXTRAS.get(command, command))}"
             ) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -15,7 +15,7 @@ Read in this order:
     current.py   a value that a reload of the settings replaces
     strict_yaml.py   YAML in which no name occurs twice
     misread.py   what is wrong in JSON or YAML, in words
-    distribution.py  Pando's version and extras, as pip installed it
+    distribution.py  Pando's version, as pip installed it; how to install more
 
 The Lua scripts are in `lua/`. `fleet/README.md` lists the keys and the formula. Imports no other
 part. This `__init__` imports nothing, so that a process without Redis, such as the worker's HTTP

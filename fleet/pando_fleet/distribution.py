@@ -19,11 +19,6 @@ def installed_version() -> str | None:
         return None
 
 
-def extras() -> list[str]:
-    """The names in brackets, such as `sim`."""
-    return metadata(DISTRIBUTION).get_all("Provides-Extra") or []
-
-
 def how_to_install(extra: str) -> str:
     """An advice that ends a sentence."""
     return f"run pip install '.[{extra}]' in Pando's folder"

@@ -9,6 +9,7 @@ Read in this order:
     controller/  the loop of each pool: observe, decide, plan, act, report
     kube/        API calls, watches, leader election, Events
     worker_client.py  calls to workers
+    operator.py  leads or waits to lead; health and metrics
     serve.py     the process
     declared/    applies the pools that the chart declares
     settings.py, metrics.py

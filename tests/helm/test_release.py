@@ -13,7 +13,8 @@ from helm_python import Chart, Config, HelmReleaseError
 
 from pando_operator.declared.__main__ import DOES
 from pando_operator.declared.apply import DeclaredError
-from pando_operator.kube.client import Kube, load_configuration
+from pando_operator.kube.client import Kube
+from pando_operator.kube.configuration import load_configuration
 from pando_operator.kube.errors import KubeError
 from pando_operator.kube.resources import Key
 from tests.helm.chart import CHART

@@ -6,7 +6,8 @@ from contextlib import closing
 
 import pytest
 
-from pando_operator.kube.client import Kube, load_configuration
+from pando_operator.kube.client import Kube
+from pando_operator.kube.configuration import load_configuration
 from tests.operator.api_server import ApiServer, assets
 from tests.operator.front import Front, running_front
 from tests.waiting import PATIENCE_S

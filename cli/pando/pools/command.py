@@ -1,24 +1,15 @@
-"""The command `pando pools`: reads WorkerPools from the API server and shows them, once or
-repeatedly."""
+"""The command `pando pools`: its options, and the cluster that they name.
+
+Imports what asks a cluster only once there is one, so that a mistake is said before all that loads.
+"""
 
 import asyncio
-import json
-from collections.abc import Sequence
-from datetime import UTC, datetime
-from typing import Any
 
 import click
-from rich.console import Console
-from rich.live import Live
 
-from pando.pools.table import pools_view
 from pando.usage import StrictCommand
-from pando_operator.kube.client import Kube, load_configuration, own_namespace
-from pando_operator.kube.errors import KubeError, NotFound
-from pando_operator.kube.resources import WORKER_POOLS, Key
-
-EVERY_S = 2.0
-PIPED_WIDTH = 160  # characters per line when the output is not a terminal
+from pando_operator.kube.configuration import load_configuration, own_namespace
+from pando_operator.kube.errors import KubeError
 
 _HELP = """Show the WorkerPools of a cluster: replicas, pressure and the last decisions.
 
@@ -89,42 +80,14 @@ async def _show(
     watch: bool,
     output: str,
 ) -> None:
-    kube = Kube(await load_configuration(kubeconfig))
-    try:
-        where = "" if all_namespaces else namespace or own_namespace(kubeconfig)
-        pools = await _read(kube, where, name)
+    configuration = await load_configuration(kubeconfig)
+    from pando.pools.show import Pools, print_json, print_table, watch_table
+
+    where = "" if all_namespaces else namespace or own_namespace(kubeconfig)
+    async with Pools(configuration, where, name) as pools:
         if output == "json":
-            click.echo(json.dumps({"items": pools}, indent=2))
-            return
-        console = Console()
-        if not console.is_terminal:
-            console = Console(width=PIPED_WIDTH)
-
-        def view(pools: Sequence[dict[str, Any]]) -> Any:
-            now = datetime.now(UTC)
-            return pools_view(pools, now, decisions=decisions, with_namespace=all_namespaces)
-
-        if not watch:
-            console.print(view(pools))
-            return
-        with Live(view(pools), console=console, auto_refresh=False) as live:
-            while True:
-                await asyncio.sleep(EVERY_S)
-                live.update(view(await _read(kube, where, name)), refresh=True)
-    finally:
-        await kube.close()
-
-
-async def _read(kube: Kube, namespace: str, name: str | None) -> list[dict[str, Any]]:
-    try:
-        if name:
-            pools = [await kube.get(WORKER_POOLS, Key(namespace, name))]
+            await print_json(pools)
+        elif watch:
+            await watch_table(pools, decisions)
         else:
-            pools, _ = await kube.list(WORKER_POOLS, namespace)
-    except NotFound as error:
-        if name and f'"{name}"' in str(error):
-            raise
-        raise KubeError("the cluster has no WorkerPools: install Pando's CRD") from error
-    for pool in pools:
-        pool["metadata"].pop("managedFields", None)
-    return sorted(pools, key=lambda pool: (pool["metadata"]["namespace"], pool["metadata"]["name"]))
+            await print_table(pools, decisions)

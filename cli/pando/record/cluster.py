@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pando.record.routers import Place, RouterError
-from pando_operator.kube.client import Kube, load_configuration, own_namespace
+from pando_operator.kube.client import Kube
+from pando_operator.kube.configuration import load_configuration, own_namespace
 from pando_operator.kube.errors import KubeError
 from pando_operator.kube.resources import PODS, Object
 

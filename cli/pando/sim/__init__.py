@@ -1,18 +1,18 @@
 """`pando sim`: simulates a trace with a pool's manifest; writes a table and files.
 
 Read in this order:
-    command.py    the command, with `compare`, `calibrate` and `prove`
-    manifest.py   reads a WorkerPool for a simulation
-    faults.py     parses faults
-    plan.py       plans the runs
-    runs.py       runs all of them, each in a process
-    processes.py  how processes start and end
-    packages.py   what says that a package is missing
-    work.py       one run
-    output.py     the folder of their files
-    progress.py   progress bars on standard error
-    calibrate.py  measures a running worker
-    prove.py      compares a recording with its replay
+    command.py      the command, with `compare`, `calibrate` and `prove`
+    manifest.py     reads a WorkerPool for a simulation
+    faults.py       parses faults
+    plan.py         plans the runs
+    runs.py         runs all of them, each in a process
+    processes.py    how processes start and end
+    work.py         one run
+    output.py       the folder of their files
+    progress.py     progress bars on standard error
+    calibrate.py    options of `calibrate`
+    calibrating.py  measures a running worker
+    prove.py        compares a recording with its replay
 
 Imports the simulator, and the signals of `up`.
 """

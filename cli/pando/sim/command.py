@@ -11,7 +11,6 @@ import click
 from pando.logs import LogSettings, configure
 from pando.settings.load import SettingsError
 from pando.settings.options import settings_command
-from pando.sim.packages import packages_needed_by
 from pando.up.signals import EndSignals, end_signals
 from pando.usage import StrictCommand, closest
 from pando_fleet.distribution import version
@@ -105,7 +104,7 @@ def run(settings: SimSettings, log: LogSettings) -> int:
 
     Raises SettingsError if these settings cannot be simulated.
     """
-    with packages_needed_by("the simulator"), end_signals() as signals:
+    with end_signals() as signals:
         return _run(settings, log, signals)
 
 

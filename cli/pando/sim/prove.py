@@ -11,7 +11,6 @@ from rich.table import Table
 from pando.logs import LogSettings, configure
 from pando.settings.load import SettingsError
 from pando.settings.options import settings_command
-from pando.sim.packages import packages_needed_by
 from pando.sim.plan import SimPlanError, Task, make_plan
 from pando.sim.progress import bars
 from pando.sim.runs import Interrupted, RunError, run_all
@@ -52,7 +51,7 @@ def run(settings: SimSettings, log: LogSettings) -> int:
                 f"--{name.replace('_', '-')} changes what is played, and only the recorded period"
                 " itself can be compared: leave it out"
             )
-    with packages_needed_by("the simulator"), end_signals() as signals:
+    with end_signals() as signals:
         try:
             proof = proof_of(settings, log, signals)
         except SimPlanError as error:

@@ -9,7 +9,6 @@ import click
 from pando.logs import LogSettings, configure
 from pando.settings.load import SettingsError
 from pando.settings.options import settings_command
-from pando.sim.packages import packages_needed_by
 from pando.tune.settings import TuneSettings
 from pando.up.signals import EndSignals, end_signals
 from pando_fleet.distribution import version
@@ -28,7 +27,7 @@ def run(settings: TuneSettings, log: LogSettings) -> int:
 
     Raises SettingsError if these settings cannot be searched.
     """
-    with packages_needed_by("tune"), end_signals() as signals:
+    with end_signals() as signals:
         return _run(settings, log, signals)
 
 

@@ -5,7 +5,8 @@ import asyncio
 import sys
 
 from pando_operator.declared.apply import DeclaredError, apply_declared, delete_declared
-from pando_operator.kube.client import Kube, load_configuration
+from pando_operator.kube.client import Kube
+from pando_operator.kube.configuration import load_configuration
 from pando_operator.kube.errors import KubeError
 from pando_operator.kube.resources import Key
 

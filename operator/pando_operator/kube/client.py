@@ -6,25 +6,21 @@ adds. Each call has a deadline and raises only `KubeError`s.
 
 import asyncio
 import json
-import os
 import re
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from ssl import SSLContext
 from typing import Any, Literal
 from urllib.parse import urlencode
 
 import aiohttp
-import yaml
 from kubernetes.aio import config as kube_config
 from kubernetes.aio.client.api_client import ApiClient
 from kubernetes.aio.client.configuration import Configuration
 
-from pando_fleet import strict_yaml
-from pando_operator.kube.errors import Gone, KubeError, Unavailable, error_of
+from pando_operator.kube.errors import Gone, Unavailable, error_of
 from pando_operator.kube.resources import Key, Object, Resource, key_of
 
 TIMEOUT_S = 10.0
@@ -285,66 +281,6 @@ def _unreachable(doing: str, error: Exception) -> Unavailable:
     return Unavailable(f"{doing}: {type(error).__name__} {error}".rstrip())
 
 
-_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-IN_CLUSTER = _ACCOUNT / "token"
-
-
-def _in_cluster() -> bool:
-    return "KUBERNETES_SERVICE_HOST" in os.environ and IN_CLUSTER.exists()
-
-
 def _selected(labels: str, fields: str) -> dict[str, str]:
     given = {"labelSelector": labels, "fieldSelector": fields}
     return {name: value for name, value in given.items() if value}
-
-
-async def load_configuration(kubeconfig: str = "") -> Configuration:
-    """The API server's address and our credentials: from the file given, else the pod's service
-    account, else KUBECONFIG or ~/.kube/config. Raises KubeError if none can be read."""
-    configuration = Configuration()
-    from_pod = not kubeconfig and _in_cluster()
-    if not from_pod and (missing := _missing_files(kubeconfig)):
-        raise KubeError(
-            f"no cluster is configured: there is no kubeconfig file {missing}; the variable"
-            " KUBECONFIG names another"
-        )
-    try:
-        if from_pod:
-            kube_config.load_incluster_config(client_configuration=configuration)
-        else:
-            await kube_config.load_kube_config(
-                config_file=kubeconfig or None,
-                client_configuration=configuration,
-                persist_config=False,
-            )
-    except (kube_config.ConfigException, OSError) as error:
-        raise KubeError(f"no cluster is configured: {error}") from error
-    except yaml.YAMLError as error:
-        file = getattr(getattr(error, "problem_mark", None), "name", kubeconfig)
-        raise KubeError(
-            f"no cluster is configured: the kubeconfig file {file} is not YAML:"
-            f" {strict_yaml.problem_of(error)}"
-        ) from error
-    except Exception as error:  # the client's own of other content
-        what = " ".join(str(error).split())
-        raise KubeError(
-            f"no cluster is configured: the kubeconfig file is broken: {what}"
-        ) from error
-    return configuration
-
-
-def own_namespace(kubeconfig: str = "") -> str:
-    """The namespace of this pod, or of the kubeconfig's context. Call `load_configuration` first,
-    which says what is wrong with a kubeconfig."""
-    file = _ACCOUNT / "namespace"
-    if not kubeconfig and file.is_file():
-        return file.read_text().strip()
-    _, active = kube_config.list_kube_config_contexts(kubeconfig or None)
-    return str(active["context"].get("namespace") or "default")
-
-
-def _missing_files(kubeconfig: str) -> str:
-    """The kubeconfig files that were looked for, if none of them exists."""
-    files = kubeconfig or kube_config.KUBE_CONFIG_DEFAULT_LOCATION
-    paths = [Path(file).expanduser() for file in files.split(os.pathsep) if file]
-    return "" if any(path.exists() for path in paths) else os.pathsep.join(map(str, paths))

@@ -112,6 +112,7 @@ MISTAKES: dict[str, tuple[str, ...]] = {
         "pools -o xml",
         "pools --kubeconfig none.yaml",
         "pools --kubeconfig broken.yaml",
+        "KUBECONFIG=none.yaml pools",
         "KUBECONFIG=broken.yaml operator",
         "pools --decisions 99",
         "keys new",

@@ -10,9 +10,10 @@ import pytest
 import redis
 
 from pando_fleet.redis.client import connect
-from pando_operator.kube.client import Kube, load_configuration
+from pando_operator.kube.client import Kube
+from pando_operator.kube.configuration import load_configuration
 from pando_operator.kube.resources import EVENTS, WORKER_POOLS, Key, Object, key_of
-from pando_operator.serve import Operator
+from pando_operator.operator import Operator
 from pando_operator.settings import OperatorSettings
 from tests.operator.api_server import ApiServer
 from tests.operator.controller.cluster import Cluster

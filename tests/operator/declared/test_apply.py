@@ -16,7 +16,8 @@ from pando_operator.declared.apply import (
     delete_declared,
     parse,
 )
-from pando_operator.kube.client import Kube, load_configuration
+from pando_operator.kube.client import Kube
+from pando_operator.kube.configuration import load_configuration
 from pando_operator.kube.errors import Invalid
 from pando_operator.kube.resources import WORKER_POOLS, Key, Object
 from tests.helm.chart import OLDEST, one, render

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import trustme
 
-from pando_operator.kube.client import Kube, load_configuration
+from pando_operator.kube.client import Kube
+from pando_operator.kube.configuration import load_configuration
 from pando_operator.kube.errors import Conflict, Forbidden, Gone, Invalid, NotFound, Unavailable
 from pando_operator.kube.resources import DEPLOYMENTS, LEASES, PODS, SERVICES, Key, Object
 from tests.operator.api_server import ApiServer

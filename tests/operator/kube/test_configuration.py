@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pando.main import main
-from pando_operator.kube.client import load_configuration
+from pando_operator.kube.configuration import load_configuration
 from pando_operator.kube.errors import KubeError
 
 HOSTILE = "apiVersion: v1\ncurrent-context: a\ncontexts: {a: b}\nclusters: 3\nusers: [x]\n"
@@ -23,8 +23,7 @@ async def test_a_broken_file_is_refused_in_one_line(tmp_path: Path, content: str
 def test_a_file_that_is_missing_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    location = "kubernetes.aio.config.KUBE_CONFIG_DEFAULT_LOCATION"
-    monkeypatch.setattr(location, str(tmp_path / "none"))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     with pytest.raises(SystemExit) as ended:
         main(["pools"])
     assert ended.value.code == 1

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from pando_worker.adapters.errors import AdapterError
 from pando_worker.host_memory import CPU_BYTES, machine_bytes
 from pando_worker.models.config import ModelConfig, read_config
 from pando_worker.models.errors import BrokenCheckpoint, DoesNotFit, ModelError, unreadable
@@ -142,17 +143,21 @@ def _check_memory(
 
 def check_adapter(name: str, path: str, found: Callable[[str], Path | None]) -> None:
     """Raises BrokenCheckpoint. `found` is as in `preflight`."""
+    try:
+        if directory := found(path):
+            _check_files(directory)
+    except (ModelError, AdapterError) as error:
+        raise BrokenCheckpoint(f"adapter {name!r} of lora_modules: {error}") from error
+
+
+def _check_files(directory: Path) -> None:
+    """Raises AdapterError."""
     # Imported here: numpy and regex take long, and most workers start without adapters.
-    from pando_worker.adapters.errors import AdapterError
     from pando_worker.adapters.peft_config import read_peft_config
     from pando_worker.adapters.tensor_file import open_weights
 
-    try:
-        if directory := found(path):
-            read_peft_config(directory)
-            open_weights(directory)[0].close()
-    except (ModelError, AdapterError) as error:
-        raise BrokenCheckpoint(f"adapter {name!r} of lora_modules: {error}") from error
+    read_peft_config(directory)
+    open_weights(directory)[0].close()
 
 
 def _least_bytes(headers: list[SafetensorsHeader], settings: WorkerSettings) -> int:
