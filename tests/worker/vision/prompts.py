@@ -100,7 +100,8 @@ async def chat_prompt(seer: Seer, messages: Sequence[ChatMessage]) -> ChatPrompt
     try:
         seen = await sight.read(parts_of(messages), "messages")
         prompt = await tokenizer.encode_chat(
-            messages_of(messages, as_parts=True), edit=seen.surrounded
+            messages_of(messages, tokenizer.chat_template or "", as_parts=True),
+            edit=seen.surrounded,
         )
         return seen.filled(prompt.token_ids)
     finally:

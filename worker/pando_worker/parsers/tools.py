@@ -33,6 +33,7 @@ class ToolUse:
     choice: Choice
     parallel: bool | None  # whether one output may have several calls; None: the format's default
     named: bool  # tool_choice names the tool; OpenAI then ends with "stop", not "tool_calls"
+    some_barred: bool = False  # whether the prompt shows tools that may not be called
 
 
 def read_tool_use(
@@ -55,18 +56,47 @@ def read_tool_use(
         case "required":
             return ToolUse(offered, Choice.REQUIRED, parallel, named=False)
         case {"type": "function", "function": {"name": str(name)}}:
-            chosen = tuple(tool for tool in offered if tool.name == name)
-            if not chosen:
-                raise bad_request(
-                    f"tool_choice names {name[:64]!r}, which is none of the tools", "tool_choice"
-                )
+            chosen = _named(offered, [name])
             return ToolUse(chosen, Choice.REQUIRED, parallel=False, named=True)
+        case {
+            "type": "allowed_tools",
+            "allowed_tools": {"mode": "auto" | "required" as mode, "tools": list(allowed)},
+        } if 1 <= len(allowed) <= MAX_TOOLS:
+            chosen = _named(offered, [_allowed_name(tool, i) for i, tool in enumerate(allowed)])
+            choice = Choice.AUTO if mode == "auto" else Choice.REQUIRED
+            barred = len(chosen) < len(offered)
+            return ToolUse(chosen, choice, parallel, named=False, some_barred=barred)
         case _:
             raise bad_request(
-                "tool_choice must be 'none', 'auto', 'required' or"
+                "tool_choice must be 'none', 'auto', 'required',"
+                " {'type': 'function', 'function': {'name': ...}} or {'type': 'allowed_tools',"
+                " 'allowed_tools': {'mode': 'auto' or 'required', 'tools':"
+                f" [1 to {MAX_TOOLS}]}}}}",
+                "tool_choice",
+            )
+
+
+def _allowed_name(tool: object, index: int) -> str:
+    match tool:
+        case {"type": "function", "function": {"name": str(name)}}:
+            return name
+        case _:
+            raise bad_request(
+                f"tool_choice.allowed_tools.tools[{index}] must be"
                 " {'type': 'function', 'function': {'name': ...}}",
                 "tool_choice",
             )
+
+
+def _named(offered: tuple[Tool, ...], names: Sequence[str]) -> tuple[Tool, ...]:
+    """In the order in which they are offered."""
+    known = {tool.name for tool in offered}
+    missing = [name for name in names if name not in known]
+    if missing:
+        raise bad_request(
+            f"tool_choice names {missing[0][:64]!r}, which is none of the tools", "tool_choice"
+        )
+    return tuple(tool for tool in offered if tool.name in names)
 
 
 def _read_tools(tools: object) -> tuple[Tool, ...]:

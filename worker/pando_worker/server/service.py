@@ -243,7 +243,7 @@ class Service:
         """For the chat template."""
         source = self.model.tokenizer.chat_template or ""
         check_roles(messages, source)
-        rendered = messages_of(messages, as_parts=self.sight is not None)
+        rendered = messages_of(messages, source, as_parts=self.sight is not None)
         return self._own_tools(rendered, tools, source) if self._own_tools else rendered
 
     async def encode_with_images(

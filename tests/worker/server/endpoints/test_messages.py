@@ -104,6 +104,7 @@ async def test_a_conversation_with_tools_and_thoughts_is_one_prompt(
         {"role": "user", "content": [{"type": "text", "text": "What time is it?"}]},
         {"role": "assistant", "content": [{"type": "text", "text": "Let me see."}, called]},
         {"role": "user", "content": [result, {"type": "text", "text": "Well?"}]},
+        {"role": "system", "content": [{"type": "text", "text": "The user left."}]},
     ]
     counted = await claude.messages.count_tokens(
         model=MODEL_NAME, system=system, messages=turns, tools=TOOLS
@@ -120,6 +121,7 @@ async def test_a_conversation_with_tools_and_thoughts_is_one_prompt(
             },
             {"role": "tool", "tool_call_id": "call_1", "content": "noon"},
             {"role": "user", "content": "Well?"},
+            {"role": "system", "content": "The user left."},
         ],
         "tools": [
             {
@@ -156,7 +158,11 @@ async def test_the_last_message_of_the_assistant_is_continued(
     ("fields", "says"),
     [
         ({"messages": []}, "messages must have at least 1 item,"),
-        ({"messages": [{"role": "system", "content": "x"}]}, "messages[0].role must be 'user'"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role must be 'user'"),
+        (
+            {"messages": [{"role": "system", "content": [{"type": "image"}]}]},
+            "messages[0].content[0].type must be text",
+        ),
         (
             {"messages": [{"role": "user", "content": [{"type": "audio"}]}]},
             "messages[0].content[0]",
@@ -194,6 +200,11 @@ async def test_the_last_message_of_the_assistant_is_continued(
         ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0].type"),
         ({"tools": [{"name": "f"}]}, "tools[0].input_schema must be a JSON schema"),
         ({"tools": [{"name": "a b", "input_schema": {}}]}, "must be 1 to 64 letters"),
+        ({"tools": [{"name": "f", "input_schema": {}, "strict": 1}]}, "must be true or false"),
+        (
+            {"tools": [{"name": "f", "input_schema": {"not": {"type": "null"}}, "strict": True}]},
+            "Unimplemented keys",
+        ),
         ({"tool_choice": {"type": "tool"}}, "tool_choice.type must be"),
         ({"tool_choice": 3}, "tool_choice.type must be"),
         ({"thinking": {"type": ["x"]}}, "thinking.type must be"),

@@ -9,6 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from pando_worker.server.protocol.chats.chat import ChatMessage, messages_of
 from tests.worker.server.process.worker_process import MODEL_NAME, WorkerProcess, metric, until
 from tests.worker.server.stand_in import CONTEXT, Trick
 
@@ -41,6 +42,26 @@ async def test_a_chat_is_tokenized_as_it_would_be_generated(http: aiohttp.Client
     refused = {"messages": [asked], "continue_final_message": True}
     async with http.post("/tokenize", json=refused) as answer:
         assert answer.status == 400
+
+
+async def test_a_developer_is_the_system_where_the_template_knows_no_developer(
+    http: aiohttp.ClientSession,
+) -> None:
+    def chat(role: str) -> dict[str, Any]:
+        return {"messages": [{"role": role, "content": "Be brief."}]}
+
+    tokens = await post(http, "/tokenize", **chat("developer"))
+    assert tokens == await post(http, "/tokenize", **chat("system"))
+    assert tokens != await post(http, "/tokenize", **chat("user"))
+
+
+@pytest.mark.parametrize(
+    ("template", "role"),
+    [("{% if m.role == 'developer' %}", "developer"), ("{% if m.role == 'system' %}", "system")],
+)
+def test_a_template_that_knows_developers_gets_them(template: str, role: str) -> None:
+    message = ChatMessage(role="developer", content="Be brief.")
+    assert [turn["role"] for turn in messages_of([message], template)] == [role]
 
 
 async def test_generate_answers_in_sglangs_form(http: aiohttp.ClientSession) -> None:

@@ -287,6 +287,22 @@ async def test_a_text_by_schema(rich_client: openai.AsyncOpenAI) -> None:
         )
 
 
+async def test_only_allowed_tools_may_be_called(rich_client: openai.AsyncOpenAI) -> None:
+    """The stand-in shows what the scheduler is asked for."""
+    allowed: Any = {
+        "type": "allowed_tools",
+        "mode": "auto",
+        "tools": [{"type": "function", "name": "time"}],
+    }
+    with pytest.raises(openai.BadRequestError, match="time") as shown:
+        await rich_client.responses.create(
+            **asking("x", tools=TOOLS, tool_choice=allowed, extra_body={"seed": Trick.SHOWN})
+        )
+    assert "weather" not in shown.value.message
+    response = await rich_client.responses.create(**asking("x", tools=TOOLS, tool_choice=allowed))
+    assert response.tool_choice.model_dump() == allowed
+
+
 @pytest.mark.parametrize(
     ("fields", "param", "says"),
     [
@@ -318,6 +334,23 @@ async def test_a_text_by_schema(rich_client: openai.AsyncOpenAI) -> None:
         ({"tools": [{"type": "web_search"}]}, "tools[0].type", "must be function"),
         ({"tools": [{"type": "function", "name": "a b"}]}, "tools[0].name", "64 letters"),
         ({"tool_choice": {"type": "mcp"}}, "tool_choice", "tool_choice must be"),
+        (
+            {
+                "tools": [{"type": "function", "name": "a"}],
+                "tool_choice": {
+                    "type": "allowed_tools",
+                    "mode": "auto",
+                    "tools": [{"type": "function", "name": "b"}],
+                },
+            },
+            "tool_choice",
+            "which is none of the tools",
+        ),
+        (
+            {"tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "mcp"}]}},
+            "tool_choice",
+            "tool_choice.tools[0] must be",
+        ),
         ({"text": {"format": {"type": "xml"}}}, "text.format", "must be of type"),
         ({"text": {"format": 3}}, "text.format", "must be an object"),
         ({"reasoning": {"effort": 3}}, "reasoning.effort", "must be a string"),

@@ -124,8 +124,8 @@ async def test_a_large_body_that_is_wrong_gets_the_same_error_as_a_small_one() -
 async def test_a_templates_form_of_a_large_chat_is_made_beside_the_loop() -> None:
     messages = ChatRequest.model_validate(FIELDS).messages
     tokenizer = Tokenizer(MODEL)
-    whole = cpu_s(lambda: messages_of(messages))
-    measured = Measured(tokenizer.run(lambda: messages_of(messages), [messages, None]))
+    whole = cpu_s(lambda: messages_of(messages, ""))
+    measured = Measured(tokenizer.run(lambda: messages_of(messages, ""), [messages, None]))
     assert len(await measured) == len(TURNS)
     assert measured.longest_s < whole * SHARE
 

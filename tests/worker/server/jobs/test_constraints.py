@@ -249,6 +249,25 @@ def test_a_named_tool_is_the_only_one(tools: str) -> None:
         assert not fits(grammar, calls_text(tools, OTHER, OTHER))
 
 
+def allowed(mode: str, *names: str) -> dict[str, Any]:
+    tools = [{"type": "function", "function": {"name": name}} for name in names]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
+
+
+@FORMATS
+def test_allowed_tools_are_the_only_ones(tools: str) -> None:
+    offered = [function(tool.name, tool.parameters) for tool in OFFERED]
+    for mode in ("auto", "required"):
+        grammar = tool_grammar(tools, allowed(mode, "time"), offered=offered)
+        assert fits(grammar, calls_text(tools, ("time", json.dumps(ULM))))
+        assert not fits(grammar, calls_text(tools, ("weather", json.dumps(ROME))))
+        assert fits(grammar, "Hm.") is (mode == "auto")
+    both = [tool.name for tool in OFFERED]
+    alike = (tool_grammar(tools, choice, offered=offered) for choice in ("auto", "required"))
+    for mode, as_usual in zip(("auto", "required"), alike, strict=True):
+        assert tool_grammar(tools, allowed(mode, *both), offered=offered) == as_usual
+
+
 @pytest.mark.parametrize("tools", ["hermes", "mistral", "qwen3_coder"])
 def test_several_calls_only_where_they_may_be_parallel(tools: str) -> None:
     both = calls_text(tools, GOOD, OTHER)
@@ -487,6 +506,10 @@ def test_a_broken_regex_is_said_without_places_in_what_became_of_it() -> None:
         (lambda: read_tool_use([function("a")] * 129), "tools"),
         (lambda: read_tool_use([function("a")], "any"), "tool_choice"),
         (lambda: read_tool_use([function("a")], {"function": {"name": "b"}}), "tool_choice"),
+        (lambda: read_tool_use([function("a")], allowed("auto", "b")), "tool_choice"),
+        (lambda: read_tool_use([function("a")], allowed("any", "a")), "tool_choice"),
+        (lambda: read_tool_use([function("a")], allowed("auto")), "tool_choice"),
+        (lambda: read_tool_use([function("a")], allowed("auto", *["a"] * 129)), "tool_choice"),
         (lambda: read_tool_use(None, "required"), "tool_choice"),
         (lambda: read_tool_use([function("a")], "auto", "yes"), "parallel_tool_calls"),
     ],

@@ -37,7 +37,8 @@ def with_calls(
     parallel = tool_format.parallel if tool_use.parallel is None else tool_use.parallel
     is_trained = tool_format.show_tools is None
     is_strict = any(tool.strict for tool in tool_use.tools)
-    if is_trained and parallel and not (required or is_strict or answer):
+    is_bound = required or is_strict or tool_use.some_barred
+    if is_trained and parallel and not (is_bound or answer):
         return []
     if required and param == "response_format":
         answer = None  # it is of an answer, and there will be none

@@ -35,7 +35,7 @@ Block = dict[str, Any]
 
 
 class Turn(RequestBody):
-    role: Literal["user", "assistant"]
+    role: Literal["user", "assistant", "system"]
     content: str | Many[Block]
 
     @property
@@ -120,10 +120,14 @@ class CountTokensRequest(RequestBody):
                 for i, turn in group
                 for k, block in enumerate(turn.blocks)
             ]
-            if role == "assistant":
-                yield _assistant(placed)
-            else:
-                yield from _user(placed)
+            match role:
+                case "assistant":
+                    yield _assistant(placed)
+                case "system":
+                    texts = (_text(block, where) for block, where in placed)
+                    yield {"role": "system", "content": "\n".join(texts)}
+                case "user":
+                    yield from _user(placed)
 
 
 class MessagesRequest(CountTokensRequest):
@@ -207,6 +211,8 @@ def _tool(tool: dict[str, Any], where: str) -> dict[str, Any]:
         "description": tool.get("description") or "",
         "parameters": tool.get("input_schema"),
     }
+    if tool.get("strict") is not None:
+        function["strict"] = tool["strict"]
     if not isinstance(function["parameters"], dict):
         raise bad_request(f"{where}.input_schema must be a JSON schema")
     return {"type": "function", "function": function}

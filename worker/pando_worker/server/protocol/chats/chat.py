@@ -27,7 +27,8 @@ from pando_worker.server.protocol.validation import validation_error
 _CONTINUED = "continue_final_message"
 
 
-ROLES = ("system", "developer", "user", "assistant", "tool")
+_DEVELOPER = "developer"
+ROLES = ("system", _DEVELOPER, "user", "assistant", "tool")
 CALL_ID = "tool_call_id"
 _QUOTED = "[\"']{}[\"']"
 
@@ -44,7 +45,7 @@ class ImageUrl(BaseModel):
 
     url: str
     # low: fewer pixels, in models that see images at their own size
-    detail: Literal["auto", "low", "high"] | None = None
+    detail: Literal["auto", "low", "high", "original"] | None = None
 
 
 class ImagePart(BaseModel):
@@ -129,19 +130,26 @@ def without_volatile_line(
     return [first.model_copy(update={"content": text}), *messages[1:]], form
 
 
-def messages_of(messages: Sequence[ChatMessage], *, as_parts: bool = False) -> list[dict[str, Any]]:
+def messages_of(
+    messages: Sequence[ChatMessage], template: str, *, as_parts: bool = False
+) -> list[dict[str, Any]]:
     """Messages as a chat template expects them, with the fields that the client sent.
 
+    Where the template does not name the role `developer`, such a message is the system's: many
+    templates would leave it out without a word.
     Templates of models that see get every content as a list of parts, the only form that some know.
     Templates would print null content, which is common beside tool calls, so it becomes empty text.
     They encode the arguments of earlier tool calls themselves, so these are passed as objects.
     Raises ApiError 400 for arguments that are not a JSON object.
     """
+    developer = _DEVELOPER if _names(template, _DEVELOPER) else "system"
     rendered = []
     for i, message in enumerate(messages):
         _check_whole(message, f"messages[{i}]")
         fields = message.model_dump(exclude_unset=True)
         fields["content"] = _parts(message) if as_parts else message.text
+        if message.role == _DEVELOPER:
+            fields["role"] = developer
         if calls := fields.get("tool_calls"):
             fields["tool_calls"] = _with_objects(calls, f"messages[{i}].tool_calls")
         rendered.append(fields)
@@ -165,13 +173,17 @@ def check_roles(messages: Sequence[ChatMessage], template: str) -> None:
     for i, message in enumerate(messages):
         if message.role in known:
             continue
-        if not re.search(_QUOTED.format(re.escape(message.role)), template):
+        if not _names(template, message.role):
             raise bad_request(
                 f"messages[{i}].role must be {', '.join(ROLES[:-1])} or {ROLES[-1]},"
                 f" not {message.role[:40]!r}",
                 f"messages[{i}].role",
             )
         known.add(message.role)
+
+
+def _names(template: str, role: str) -> bool:
+    return re.search(_QUOTED.format(re.escape(role)), template) is not None
 
 
 def _parts(message: ChatMessage) -> list[dict[str, str]]:

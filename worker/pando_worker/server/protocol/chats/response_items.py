@@ -139,8 +139,8 @@ def _part(part: dict[str, Any], where: str) -> dict[str, Any]:
         raise bad_request(f"{where}.file_id: no files are kept here; send image_url", where)
     image = {"url": string_in(part, "image_url", where)}
     detail = part.get("detail")
-    if detail not in (None, "auto", "low", "high"):
-        raise bad_request(f"{where}.detail must be auto, low or high", f"{where}.detail")
+    if detail not in (None, "auto", "low", "high", "original"):
+        raise bad_request(f"{where}.detail must be auto, low, high or original", f"{where}.detail")
     if detail:
         image["detail"] = detail
     return {"type": "image_url", "image_url": image}

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
+from pando_worker.parsers.tools import MAX_TOOLS
 from pando_worker.server.errors import bad_request
 from pando_worker.server.protocol.base import (
     CacheSalt,
@@ -166,10 +167,27 @@ def _choice(choice: object) -> object:
             return choice
         case {"type": "function", "name": str(name)}:
             return {"type": "function", "function": {"name": name}}
+        case {"type": "allowed_tools", "mode": mode, "tools": list(tools)} if (
+            1 <= len(tools) <= MAX_TOOLS
+        ):
+            allowed = [_allowed(tool, i) for i, tool in enumerate(tools)]
+            return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": allowed}}
         case _:
             raise bad_request(
-                "tool_choice must be 'none', 'auto', 'required' or"
-                " {'type': 'function', 'name': ...}",
+                "tool_choice must be 'none', 'auto', 'required', {'type': 'function', 'name': ...}"
+                " or {'type': 'allowed_tools', 'mode': 'auto' or 'required', 'tools': [1 to"
+                f" {MAX_TOOLS}]}}",
+                "tool_choice",
+            )
+
+
+def _allowed(tool: object, index: int) -> dict[str, Any]:
+    match tool:
+        case {"type": "function", "name": str(name)}:
+            return {"type": "function", "function": {"name": name}}
+        case _:
+            raise bad_request(
+                f"tool_choice.tools[{index}] must be {{'type': 'function', 'name': ...}}",
                 "tool_choice",
             )
 
