@@ -72,9 +72,11 @@ async def test_all_replicas_load_all_adapters_and_the_status_shows_it(
         assert (condition["status"], condition["reason"]) == ("True", "AllAdaptersReady")
         assert all(one.adapters["json"].pinned for one in scene.cluster.workers.values())
         assert await ExpectedPools(scene.redis).read() == {"pool": ("m", "pirate", "json")}
-        metrics = running.operator.metrics.render().decode()
-        assert f'pando_operator_adapters{{namespace="{scene.namespace}",pool="pool",' in metrics
         await scene.event("AdaptersReady")
+        sample = f'pando_operator_adapters{{namespace="{scene.namespace}",pool="pool",'
+        await scene.until(
+            lambda: sample in running.operator.metrics.render().decode(), "the metric"
+        )  # is set after the status is written
     assert len(workers.calls) == 6
 
 

@@ -31,7 +31,7 @@ def rich_worker() -> Iterator[WorkerProcess]:
         reasoning_parser="qwen3",
         schedule_policy="priority",
         compat_metrics=True,
-        request_timeout_seconds=30,
+        request_timeout_seconds=300,
         context_length=2048,
     ) as worker:
         yield worker

@@ -164,10 +164,10 @@ async def test_the_deadline_is_the_shorter_of_the_clients_and_the_workers(
     body = {"text": TEXT, "sampling_params": {"seed": Trick.SHOWN}}
     ms, s = "x-request-timeout-ms", "x-request-timeout"
     given: tuple[tuple[dict[str, str], int], ...] = (
-        ({}, 30),
-        ({ms: "60000"}, 30),
+        ({}, 300),
+        ({ms: "600000"}, 300),
         ({ms: "20000"}, 20),
-        ({s: "60"}, 30),
+        ({s: "600"}, 300),
         ({s: "20.0"}, 20),
         ({s: "25", ms: "20000"}, 20),
     )
