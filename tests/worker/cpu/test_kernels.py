@@ -10,8 +10,9 @@ from pando_worker.batch import SamplingBatch
 from pando_worker.cpu.attention import CpuAttention
 from pando_worker.cpu.kernels import Kernels
 from pando_worker.cpu.ops import CpuOps
-from pando_worker.cpu.search import best_by
+from pando_worker.cpu.search import best_by, forbid_by, totals_by
 from pando_worker.models.ops import TorchOps
+from pando_worker.runner.sampling.edits import apply_mask
 from pando_worker.runner.sampling.sampler import Searches, sample
 from pando_worker.runner.trial import trial_batch
 from tests.worker.model.test_attention import (
@@ -214,6 +215,32 @@ def test_sampling_with_it_gives_the_same_tokens(kernels: Kernels, width: int) ->
     assert torch.equal(found, sample(logits.clone(), params))
     assert found[4] == -1
     assert ((found >= -1) & (found < width)).all()
+
+
+@pytest.mark.parametrize("width", [1, 7, 31, 33, 640, 51_865])
+def test_the_sum_of_each_rows_probabilities_is_torchs(kernels: Kernels, width: int) -> None:
+    rows = torch.randn(9, width + 3)[:, :width] * 20
+    rows[1], rows[2], rows[3, 0], rows[4, -1] = 0.25, -torch.inf, torch.inf, torch.nan
+    rows[5, ::2] = -torch.inf
+    expected = rows.double().logsumexp(dim=-1).float()
+    found = totals_by(kernels, threads=2)(rows)
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6, equal_nan=True)
+
+
+@pytest.mark.parametrize("width", [1, 7, 31, 32, 33, 640, 51_865])
+def test_a_mask_forbids_what_it_forbids_with_torch(kernels: Kernels, width: int) -> None:
+    """NaN and infinities included; logits behind the vocabulary stay."""
+    numbers = np.random.default_rng(width)
+    words = numbers.integers(-(2**31), 2**31, (9, -(-width // 32))).astype(np.int32)
+    words[1], words[2], words[3, ::2] = -1, 0, -1
+    memory = torch.randn(9, width + 3)
+    memory[4:7, 0], memory[:, -3:] = torch.tensor([torch.nan, torch.inf, -torch.inf]), 1.0
+    rows = memory[:, :width]
+    expected = rows.clone()
+    apply_mask(expected, words)
+    forbid_by(kernels, threads=2)(rows, words)
+    torch.testing.assert_close(rows, expected, rtol=0, atol=0, equal_nan=True)
+    assert (memory[:, -3:] == 1.0).all()
 
 
 @pytest.mark.parametrize("heads", [1, 6])

@@ -50,6 +50,8 @@ class Kernels:
         self.embed = wrap(library.pando_embed)
         self.angles = wrap(library.pando_angles)
         self.best = wrap(library.pando_best)
+        self.totals = wrap(library.pando_totals)
+        self.forbid = wrap(library.pando_forbid)
         self.gated = wrap(library.pando_gated)
         self.rotate = wrap(library.pando_rotate)
         self.store = wrap(library.pando_store)

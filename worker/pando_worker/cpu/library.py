@@ -36,6 +36,8 @@ _SIGNATURES: dict[str, list[type]] = {
     "pando_embed": [_P, _P, _P, _N, _N, _N, _I],
     "pando_angles": [_P, _P, _F, _P, _P, _N, _N],
     "pando_best": [_P, _N, _P, _P, _N, _N, _I],
+    "pando_totals": [_P, _N, _P, _N, _N, _I],
+    "pando_forbid": [_P, _N, _P, _N, _N, _N, _I],
     "pando_gated": [_P, _P, _N, _N, _I, _I],
     "pando_rotate": [_P, _N, _P, _P, _P, _N, _N, _N],
     "pando_store": [_P, _N, _P, _P, _N, _N, _I],

@@ -15,7 +15,7 @@ from pando_worker.attention.torch_backend import TorchAttention
 from pando_worker.batch import ForwardBatch, SourceRows
 from pando_worker.cores import available_cores
 from pando_worker.cpu.attention import CpuAttention
-from pando_worker.cpu.search import best_by
+from pando_worker.cpu.search import best_by, forbid_by, totals_by
 from pando_worker.cuda.device import most_bytes
 from pando_worker.models.config import ModelConfig
 from pando_worker.models.kinds.encoder_decoder import AudioInput, source_positions
@@ -370,7 +370,8 @@ class TorchModelRunner:
         self.attention = fast = chosen.attention
         if not isinstance(fast, CpuAttention):
             return
-        self._searches = Searches(best=best_by(fast.kernels, fast.threads))
+        by = (fast.kernels, fast.threads)
+        self._searches = Searches(best=best_by(*by), totals=totals_by(*by), forbid=forbid_by(*by))
         if recorded:
             pages = -(-self.context_length // page_size)
             source_pages = -(-self._source.positions // page_size) if self._source else 0

@@ -11,6 +11,7 @@
 #include "grouped.h"
 #include "half.h"
 #include "linear.h"
+#include "logits.h"
 #include "lora.h"
 #include "team.h"
 #include "vectors.h"
@@ -96,24 +97,6 @@ void linear(const float* x, long x_stride, const void* w, const float* bias, flo
 template <class Number>
 void embed_row(const void* table, long id, float* out, long width) {
     widen(static_cast<const Number*>(table) + id * width, out, width);
-}
-
-// The largest of n values and its first index; NaN if any value is NaN.
-void best_of(const float* x, long n, float* best, int64_t* where) {
-    Vec most = broadcast(-INFINITY);
-    IntVec odd = {};
-    float value = -INFINITY;
-    bool is_odd = false;
-    long at = 0;
-    for (; at + VL <= n; at += VL) {
-        Vec v = load(x + at);
-        most = v > most ? v : most;
-        odd |= v != v;
-    }
-    for (int i = 0; i < VL; ++i) value = std::max(value, most[i]), is_odd |= odd[i] != 0;
-    for (; at < n; ++at) value = std::max(value, x[at]), is_odd |= x[at] != x[at];
-    *best = is_odd ? NAN : value;
-    *where = is_odd ? 0 : std::find(x, x + n, value) - x;
 }
 
 // x * cos + (x, halves swapped) * sin, of one head.
@@ -316,6 +299,26 @@ void pando_best(const float* x, long x_stride, float* best, int64_t* tokens, lon
     run(threads, cost, [=](Team team) {
         Range mine = team.share(rows, 1);
         for (long r = mine.begin; r < mine.end; ++r) best_of(x + r * x_stride, n, best + r, tokens + r);
+    });
+}
+
+// totals [rows] = log(sum(exp(x))) of rows of x of n values, x_stride floats apart.
+void pando_totals(const float* x, long x_stride, float* totals, long rows, long n, int threads) {
+    auto cost = [=] { return double(rows) * n * 4; };
+    run(threads, cost, [=](Team team) {
+        Range mine = team.share(rows, 1);
+        for (long r = mine.begin; r < mine.end; ++r) totals[r] = total_of(x + r * x_stride, n);
+    });
+}
+
+// Adds -inf to the values of x [rows, n] whose bits in mask [rows, mask_stride] are not set; rows of x are
+// x_stride floats apart.
+void pando_forbid(float* x, long x_stride, const int32_t* mask, long mask_stride, long rows, long n,
+                  int threads) {
+    auto cost = [=] { return double(rows) * n / 2; };
+    run(threads, cost, [=](Team team) {
+        Range mine = team.share(rows, 1);
+        for (long r = mine.begin; r < mine.end; ++r) forbid(x + r * x_stride, mask + r * mask_stride, n);
     });
 }
 

@@ -42,11 +42,11 @@ def choose(
     for start in range(0, len(chosen.after), size):
         block = slice(start, start + size)
         logits, firsts = head(chosen.after[block]), chosen.first_timestamps[block]
-        apply_mask(logits, chosen.mask[block])
+        (searches.forbid or apply_mask)(logits, chosen.mask[block])
         prefer_timestamps(logits, SpeechRows(np.arange(len(firsts)), firsts))
         found = sample(logits, _greedy(len(firsts)), searches)
         tokens.append(found)
-        logprobs.append(token_logprobs(logits, found, 0).chosen)
+        logprobs.append(token_logprobs(logits, found, 0, searches).chosen)
     return ArrivingChoices(torch.cat(tokens), torch.cat(logprobs))
 
 

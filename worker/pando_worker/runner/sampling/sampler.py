@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from pando_worker.batch import Float32, Int64, SamplingBatch
+from pando_worker.batch import Float32, Int32, Int64, SamplingBatch
 from pando_worker.tensors.transfer import to_device
 
 UInt64 = NDArray[np.uint64]
@@ -38,17 +38,27 @@ Draw = Callable[[Tensor, Tensor], Tensor]
 temperature, top_k, top_p, min_p and random number."""
 
 
+Totals = Callable[[Tensor], Tensor]
+"""A device's own `logsumexp` of each row of logits [rows, vocab_size], [rows]."""
+
+Forbid = Callable[[Tensor, Int32], None]
+"""A device's own way to add -inf, in place, to the logits [rows, vocab_size] that a mask forbids,
+as of `apply_mask`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Searches:
-    """A device's own searches; None: torch's.
+    """A device's own searches, and passes over the logits around them; None: torch's.
 
     Attributes:
-        draw: takes the place of all others
+        draw: takes the place of best and nucleus
     """
 
     best: Best | None = None
     nucleus: Nucleus | None = None
     draw: Draw | None = None
+    totals: Totals | None = None
+    forbid: Forbid | None = None
 
 
 BY_TORCH = Searches()

@@ -45,7 +45,7 @@ class TorchStep:
             futures: stores the tokens for later steps
             histories: earlier tokens of rows with penalties
             group: its first rank samples for all ranks
-            searches: for `sample`
+            searches: the device's own passes over logits
             failed_images: as of `StepResult`
         """
         self._batch = batch
@@ -84,7 +84,7 @@ class TorchStep:
             history = self._histories.add(sampling.penalties, added, logits.shape[1])
             penalize(logits, sampling.penalties, history)
         if mask is not None:
-            apply_mask(logits, mask)
+            (self._searches.forbid or apply_mask)(logits, mask)
         if speech is not None:
             prefer_timestamps(logits, speech)
             if raw is not logits:
@@ -94,7 +94,8 @@ class TorchStep:
         self._futures.put(rows, tokens)
         self._tokens = HostCopy(tokens)
         if wants_logprobs:
-            self._logprobs = ArrivingLogprobs(token_logprobs(raw, tokens, sampling.top_logprobs))
+            found = token_logprobs(raw, tokens, sampling.top_logprobs, self._searches)
+            self._logprobs = ArrivingLogprobs(found)
 
     def result(self) -> StepResult:
         assert self._tokens is not None, "sample comes first"
