@@ -30,6 +30,7 @@ from pando_worker.runner.adapters.step import head_tokens, lora_tokens
 from pando_worker.runner.alignment import Aligner, alignment_heads
 from pando_worker.runner.cpu.cpu_path import choose_cpu_path
 from pando_worker.runner.cpu.cpu_tape import DecodeTapes
+from pando_worker.runner.cpu.packing import pack
 from pando_worker.runner.cpu.race import NotedOps
 from pando_worker.runner.cuda.cuda_graph import CudaGraphRunner
 from pando_worker.runner.cuda.cuda_path import choose_attention, choose_searches
@@ -126,6 +127,8 @@ class TorchModelRunner:
         self.host_pool = make_host_pool(loaded.kv_pool, settings, self._group)
         if loaded.device.type == "cpu":
             self._choose_cpu_path(settings, loaded, plain)
+            if isinstance(loaded.model, EncoderDecoder) and self._source is not None:
+                pack(loaded.model.encoder_side, self._source.positions)
         self._warm_up()
         if loaded.device.type == "cuda":
             report(Stage.GRAPHS, 0.0)

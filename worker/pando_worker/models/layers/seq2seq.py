@@ -94,6 +94,11 @@ class EncoderDecoder(nn.Module):
             self.get_submodule(owner).add_module(own, module)
 
     @property
+    def encoder_side(self) -> nn.Module:
+        """The `SourceEncoder`."""
+        return cast(nn.Module, self._sides[0])
+
+    @property
     def decoder_side(self) -> nn.Module:
         """The `SourceDecoder`, which checkpoints name differently."""
         return cast(nn.Module, self._sides[1])

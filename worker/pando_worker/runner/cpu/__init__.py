@@ -7,6 +7,7 @@ Read in this order:
     waits.py         whether other programs disturbed it
     kept_races.py    outcomes in the user's cache
     cpu_tape.py      records decode steps and replays them
+    packing.py       packs an encoder's matrices
 
 The kernels are in `pando_worker.cpu`.
 """
