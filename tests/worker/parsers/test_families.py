@@ -139,6 +139,14 @@ def test_both_calls_are_read_however_the_text_is_cut(tools: str, cuts: list[int]
     assert parsed[0] == before.strip()
 
 
+@pytest.mark.parametrize("tools", sorted(TWO))
+def test_a_call_whose_arguments_the_outputs_end_cuts_leaves_no_text(tools: str) -> None:
+    text = TWO[tools].partition("Rome")[0] + "Ro"
+    content, calls = parse_any(new_parser(tools, offered=OFFERED), list(text))
+    assert content == ""
+    assert [name for name, _ in calls] == ["weather"]
+
+
 def parse_any(parser: Any, chunks: list[str]) -> tuple[str, list[tuple[str, str]]]:
     """Content and calls, whatever the ids."""
     content, calls = "", []

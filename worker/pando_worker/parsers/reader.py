@@ -83,6 +83,8 @@ class Reader:
             self.held += self._call.given_back
             self._call = None
             self.give_back()
+        elif self._call.state is not State.UNDECIDED:
+            self.held = ""  # a call follows, even if the output ends within it
         return True
 
     def expect_arguments(self, after: Step) -> None:
