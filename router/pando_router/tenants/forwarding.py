@@ -19,6 +19,10 @@ TENANT_HEADER = b"x-pando-tenant"
 OWN = b"x-pando-"
 """Headers between routers and workers; a client's never pass."""
 
+UNDERSCORE = b"_"
+"""Headers with it never pass, as with nginx: behind a replica's gateway that turns hyphens into
+underscores, as CGI and WSGI do, `content_length` would be taken for the header of the framing."""
+
 KEYS = frozenset((b"authorization", b"x-api-key"))
 _PRIORITY = frozenset((PRIORITY_HEADER,))
 _DROPPED_WITH_KEYS = NOT_FORWARDED | KEYS
@@ -73,11 +77,14 @@ class Forwarding:
         dropped = _DROPPED_WITH_KEYS if keys.ends_here or added else NOT_FORWARDED
         if not self._live.settings.allow_priority_header:
             dropped |= _PRIORITY
-        kept = [
-            header
-            for header in without(headers, dropped, connection)
-            if not header[0].startswith(OWN)
-        ]
+        kept = without(headers, dropped, connection)
+        names = b"\n".join([name for name, _ in kept])
+        if OWN in names or UNDERSCORE in names:  # most have neither: one look at all costs less
+            kept = [
+                header
+                for header in kept
+                if not header[0].startswith(OWN) and UNDERSCORE not in header[0]
+            ]
         kept.append((b"x-request-id", request_id.encode()))
         kept += added
         if tenant.name:

@@ -116,6 +116,7 @@ def chunk(extension: bytes) -> bytes:
 
 
 SIMPLE = f'{{"model":"{MODEL}","prompt":"x","max_tokens":1}}'.encode()
+LENGTH = b"content-length: %d" % len(SIMPLE)
 MESSAGE = '{"role":"user","content":"x"}'
 
 # As in the literature: of two servers in a row, the first one goes by CL or TE, the second by the
@@ -154,6 +155,11 @@ SMUGGLING = [
     Row("CL: hexadecimal", hidden(b"content-length: 0x1", body=b"a"), 400),
     Row("CL: 30 digits", hidden(b"content-length: " + b"9" * 30, body=b"a"), 400),
     Row("CL: a blank before the colon", hidden(b"content-length : 0", body=b""), 400),
+    Row(
+        "CL and TE: underscores",
+        hidden(LENGTH, b"content_length: 0", b"transfer_encoding: chunked", body=SIMPLE),
+        200,
+    ),
     Row(
         "CL.0",
         raw(HIDDEN[:-2] + CLOSE + b"\r\ncontent-length: %d\r\n\r\n" % len(HIDDEN) + HIDDEN),

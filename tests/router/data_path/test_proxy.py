@@ -47,6 +47,16 @@ async def test_request_bytes_and_headers_reach_the_replica_unchanged(valkey_url:
         assert "te" not in received.headers
 
 
+async def test_headers_with_underscores_end_at_the_router(valkey_url: str) -> None:
+    """A gateway behind it may take them for those with hyphens."""
+    async with fleet(valkey_url, "a") as (router, [a]):
+        confusing = {"content_length": "1", "transfer_encoding": "chunked", "x_pando_tenant": "b"}
+        answer = await router.post("/v1/completions", completion(), **confusing, **{"x-who": "me"})
+        assert answer.status == 200
+        assert a.received[0].headers["x-who"] == "me"
+        assert not [name for name in a.received[0].headers if "_" in name]
+
+
 async def test_client_that_accepts_no_compression_is_offered_none_upstream(valkey_url: str) -> None:
     async with fleet(valkey_url, "a") as (router, [a]):
         reader, writer = await asyncio.open_connection("127.0.0.1", router.port)
