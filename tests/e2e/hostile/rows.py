@@ -117,6 +117,7 @@ def chunk(extension: bytes) -> bytes:
 
 SIMPLE = f'{{"model":"{MODEL}","prompt":"x","max_tokens":1}}'.encode()
 LENGTH = b"content-length: %d" % len(SIMPLE)
+INTERSECTION = "start: T\nT: /(?s:.*[^<]([^a]{10,}((ab*c|a*)|.*){0,100}).*)/ & ~/(?s:(\\w+.)*)/"
 MESSAGE = '{"role":"user","content":"x"}'
 
 # As in the literature: of two servers in a row, the first one goes by CL or TE, the second by the
@@ -267,6 +268,7 @@ JSON = [
         completion(guided_json={"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}),
         400,
     ),
+    Row("an intersection of patterns", completion(guided_grammar=INTERSECTION), 400),
     Row("a costly regex", completion(guided_regex="(a{1000}b){1000}"), 400),
     Row(
         "a URL within",

@@ -129,6 +129,40 @@ def test_what_cannot_be_is_refused_with_its_fields_name(
     assert refused.value.param == param
 
 
+@pytest.mark.parametrize(
+    "terminals",
+    [
+        "T: /a+/ & /b+/",
+        "T: (/a+/ /[&]/) & ~/b+/",
+        "T: ~/a+/\nU: ~(T | /b+/)",  # both: neither
+        'T: "\\"" & /"/',
+        'T: <a"b> & <c"d>',  # special tokens, no string
+        "T: /a/ // a comment's \"\n & /b/",
+    ],
+)
+def test_intersections_are_refused_since_nothing_bounds_their_cost(terminals: str) -> None:
+    with pytest.raises(ApiError, match=r"guided_grammar has an intersection") as refused:
+        grammar_of(guided_grammar=f"start: T\n{terminals}")
+    assert refused.value.param == "guided_grammar"
+
+
+@pytest.mark.parametrize(
+    ("grammar", "good", "bad"),
+    [
+        ('start: T\nT: ~/(?s:.*)end(?s:.*)/ "end"', "so end", "so end end"),
+        ('start: T~2\nT: "&" | "~"', "&~", "&"),
+        ("start: T ~ 1..2\nT: /[&~]|a/ // & ~ ~", "a&", "a&~"),
+        ('root ::= "&" [~]', "&~", "&"),
+    ],
+)
+def test_one_complement_repetition_and_the_signs_as_text_are_allowed(
+    grammar: str, good: str, bad: str
+) -> None:
+    made = grammar_of(guided_grammar=grammar)
+    assert fits(made, good)
+    assert not fits(made, bad)
+
+
 def test_without_strict_what_a_schema_cannot_express_is_ignored() -> None:
     assert fits(grammar_of(response_format=schema_format({"not": {"type": "null"}})), '"a"')
 

@@ -10,6 +10,7 @@ Read in this order:
     constraints.py  constraints on the output, as one grammar
     beside_calls.py  the grammar of calls, beside an answer that may have its own
     gbnf.py         translates GBNF into Lark
+    lark_operators.py  which of Lark's operators clients may use
     grammars.py     builds a grammar off the event loop
 
 Imports service and protocol.

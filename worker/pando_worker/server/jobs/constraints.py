@@ -22,6 +22,7 @@ from pando_worker.parsers.tools import ToolUse
 from pando_worker.server.errors import ApiError, bad_request
 from pando_worker.server.jobs.beside_calls import Grammar, text_of, with_calls
 from pando_worker.server.jobs.gbnf import gbnf_to_lark
+from pando_worker.server.jobs.lark_operators import intersects
 
 MAX_CHOICES = 1024
 _MAX_MESSAGE_CHARS = 500
@@ -180,9 +181,13 @@ def _context_free(value: object, param: str) -> Grammar:
     """GBNF, which SGLang calls EBNF, or Lark with a line `%llguidance` or `start:`."""
     text = _bounded(value, param)
     try:
-        return {"lark_grammar": gbnf_to_lark(text)}
+        grammar = gbnf_to_lark(text)
     except ValueError as error:
         raise _wrong(param, f"cannot be used: {_shortened(str(error))}") from error
+    if intersects(grammar):
+        problem = "has an intersection (&, or ~ twice), whose cost has no bound"
+        raise _wrong(param, f"{problem}: write one pattern, or a JSON schema with lengths")
+    return {"lark_grammar": grammar}
 
 
 def _may_begin(grammar: Grammar, begin: str) -> bool:
