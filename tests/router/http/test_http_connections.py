@@ -1,6 +1,7 @@
 """Client connections are bounded: idle ones make room for new ones, busy ones do not."""
 
 import asyncio
+import gc
 from contextlib import AsyncExitStack
 from urllib.parse import urlsplit
 
@@ -8,6 +9,7 @@ import aiohttp
 import openai
 import pytest
 
+from pando_fleet.http.server.connection import ClientConnection
 from pando_fleet.http.server.incoming import Incoming
 from tests.router.http.http_world import Raw, echo, serving_http
 from tests.router.world import Stream, completion, fleet, until
@@ -126,3 +128,26 @@ async def test_the_bound_is_a_setting_and_clients_libraries_understand_the_answe
         assert await router.metric("pando_router_client_connections") == 1
         a.answer = a.say_name
         assert (await router.post("/v1/completions", completion())).status == 200
+
+
+@pytest.mark.parametrize("end", ["resets", "half-closes", "leaves a body"])
+async def test_a_closed_connection_waits_for_no_garbage_collection(end: str) -> None:
+    async with serving_http(echo) as (_, port):
+        gc.collect()
+        gc.disable()
+        try:
+            async with Raw(port) as client:
+                client.send(ASK)
+                assert (await client.answer()).status == 200
+                assert _connections() == 1
+                if end == "leaves a body":
+                    client.send(ASK.replace(b"GET", b"POST")[:-2] + b"content-length: 9\r\n\r\na")
+                if end == "half-closes":
+                    client.writer.write_eof()
+            await until(lambda: _connections() == 0, "nothing refers to the connection")
+        finally:
+            gc.enable()
+
+
+def _connections() -> int:
+    return sum(type(one) is ClientConnection for one in gc.get_objects())

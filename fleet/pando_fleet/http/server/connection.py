@@ -146,6 +146,7 @@ class ClientConnection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._leave()
         self._discard_input = True
+        self._reader.close()
         self._server.closed(self)
 
     def pause_writing(self) -> None:

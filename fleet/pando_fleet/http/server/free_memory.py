@@ -10,6 +10,7 @@ import asyncio
 import ctypes
 import gc
 from collections.abc import Callable
+from functools import cache
 
 SOON_S = 2.0
 PAUSE_S = 10.0
@@ -51,6 +52,7 @@ class Trimmer:
             asyncio.get_running_loop().run_in_executor(None, trim, 0)
 
 
+@cache
 def _glibc(name: str) -> Callable[..., int] | None:
     """A function of glibc; None where another C library is used."""
     function: Callable[..., int] | None = getattr(ctypes.CDLL(None), name, None)

@@ -38,23 +38,23 @@ class HalfClosed(Protocol):
 
 def watch_for_reset(connection: HalfClosed, transport: asyncio.Transport) -> None:
     """Aborts the connection as soon as it turns out that its client has left."""
-
-    def look() -> None:
-        if connection.gone or transport.is_closing():
-            return
-        begun = connection.answer_has_begun
-        if _is_reset(transport) or (begun and not connection.wrote):
-            connection.abort()
-            return
-        if not begun:
-            connection.write(INTERIM)
-        connection.loop.call_later(LOOK_EVERY_S, look)
-
     if connection.answer_has_begun:
-        connection.loop.call_later(LOOK_EVERY_S, look)
+        connection.loop.call_later(LOOK_EVERY_S, _look, connection, transport)
     else:
         connection.write(INTERIM)
-        connection.loop.call_later(FIRST_LOOK_S, look)
+        connection.loop.call_later(FIRST_LOOK_S, _look, connection, transport)
+
+
+def _look(connection: HalfClosed, transport: asyncio.Transport) -> None:
+    if connection.gone or transport.is_closing():
+        return
+    begun = connection.answer_has_begun
+    if _is_reset(transport) or (begun and not connection.wrote):
+        connection.abort()
+        return
+    if not begun:
+        connection.write(INTERIM)
+    connection.loop.call_later(LOOK_EVERY_S, _look, connection, transport)
 
 
 def _is_reset(transport: asyncio.Transport) -> bool:

@@ -85,6 +85,12 @@ class RequestReader:
         self.last_taken = True
         self.requests.clear()
 
+    def close(self) -> None:
+        """Call it last. Parser and reader refer to each other, and the connection to its reader:
+        without this all three would wait for a full garbage collection."""
+        self.arriving = None
+        del self._parser, self._connection
+
     # -- httptools' callbacks ------------------------------------------------------------------
     # They must not raise, or the parser could not continue.
 

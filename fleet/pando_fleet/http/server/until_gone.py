@@ -8,7 +8,6 @@ from pando_fleet.http.errors import ClientDisconnectedError
 
 
 class Watched(Protocol):
-    gone: bool
     task: asyncio.Task[None] | None
 
 
@@ -22,11 +21,11 @@ class UntilGone:
     __slots__ = ("_cancelling", "_connection", "_interrupted", "_task")
 
     def __init__(self, connection: Watched) -> None:
-        self._connection = connection
+        self._connection: Watched | None = connection  # None: the client has disconnected
         self._task: asyncio.Task[None] | None = None  # within a block
 
     def __enter__(self) -> None:
-        if self._connection.gone:
+        if self._connection is None:
             raise ClientDisconnectedError
         task = self._connection.task
         assert task is not None
@@ -36,6 +35,7 @@ class UntilGone:
 
     def left(self) -> None:
         """The client has disconnected."""
+        self._connection = None
         if self._task is not None:
             self._interrupted = True
             self._task.cancel()

@@ -43,7 +43,7 @@ class JsonRoute(APIRoute):
                     _JsonRequest(request.scope, request.receive, self.refuse, validate)
                 )
             except _RefusedError as refused:
-                raise refused.error from None
+                raise refused.taken() from None
 
         return with_body
 
@@ -95,7 +95,14 @@ class _RefusedError(HTTPException):
 
     def __init__(self, error: Exception) -> None:
         super().__init__(400)
-        self.error = error
+        self.args = (error,)
+
+    def taken(self) -> Exception:
+        """Why. As that error will refer to this one, this one must not refer to it: with all that
+        their tracebacks hold they would wait for a full garbage collection."""
+        error: Exception = self.args[0]
+        self.args = ()
+        return error
 
 
 def read_json(data: bytes) -> Any:
