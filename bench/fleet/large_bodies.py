@@ -25,6 +25,7 @@ from pando_router.endpoints import ENDPOINTS
 from pando_router.errors import ApiError
 from pando_router.parsing.body_reader import BodyReader
 from pando_worker.server.front.json_bodies import read_json
+from pando_worker.server.process.garbage import look_for_little_garbage
 from pando_worker.server.protocol.base import RequestBody
 from pando_worker.server.protocol.chats.chat import ChatRequest
 from pando_worker.server.protocol.completions import CompletionRequest
@@ -63,7 +64,7 @@ def _as_in_a_server() -> None:
     keep_little_free_memory()
     give_the_lock_back_soon()
     gc.collect()
-    gc.freeze()
+    look_for_little_garbage()
 
 
 async def _measure(rounds: int) -> None:

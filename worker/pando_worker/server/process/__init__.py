@@ -7,6 +7,7 @@ Read in this order:
     heartbeat.py          reports this worker's state to the fleet
     load_bar.py           shows how far a model has loaded
     watchdog.py           detects an engine that is stalled
+    garbage.py            how often Python looks for garbage
     departure.py          how long a worker that shuts down waits for the hand-off of its cache
 
 Imports the application; only `pando_worker.serve` imports it.

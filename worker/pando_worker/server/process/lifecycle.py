@@ -4,7 +4,6 @@ Imports everything heavy, so `pando_worker.serve` starts the scheduler process b
 """
 
 import asyncio
-import gc
 import logging
 import signal
 from collections.abc import Coroutine
@@ -51,6 +50,7 @@ from pando_worker.server.images import Sight
 from pando_worker.server.kept_responses import KeptResponses
 from pando_worker.server.metrics import Metrics, VllmLabels
 from pando_worker.server.pooling import Embeddings, NoEmbeddings, read_pooling
+from pando_worker.server.process.garbage import look_for_little_garbage
 from pando_worker.server.process.load_bar import show_loading
 from pando_worker.server.process.scheduler_process import SchedulerProcess
 from pando_worker.server.process.watchdog import cpu_s, watch
@@ -357,7 +357,7 @@ async def _announce_ready(service: Service, address: Address, end: "_End") -> No
     log.info("ready at %s", address.url, extra=msgspec.to_builtins(service.engine.ready))
     # Not earlier: until now the engine's processes needed the cores.
     await asyncio.wait([asyncio.wrap_future(service.model.tokenizer.load_templates())])
-    gc.freeze()  # all of this lives to the end, so garbage collections need not look at it
+    look_for_little_garbage()
 
 
 async def _preloaded(service: Service, end: "_End") -> bool:
