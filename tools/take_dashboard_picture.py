@@ -46,6 +46,7 @@ async def photograph(url: str, seconds: float) -> None:
         page = await browser.new_page(viewport={"width": 1280, "height": 900})
         await page.goto(f"{url}/dashboard")
         await asyncio.sleep(seconds)
+        await page.hover("#requests")  # it stands still then
         await page.click("#requests tbody tr")
         await page.wait_for_selector("#explanation table")
         await page.evaluate("document.activeElement.blur(); scrollTo(0, 0)")

@@ -82,6 +82,7 @@ async def photograph(browser: Browser, name: str, scene: Scene) -> None:
             await asyncio.sleep(BUSY_S)
             crowd.lose(*scene.lost)
             await asyncio.sleep(BUSY_S)
+            await page.hover("#requests")  # it stands still then
             await page.click("#requests tbody tr")
             await page.wait_for_selector("#explanation table")
             await page.mouse.move(0, 0)

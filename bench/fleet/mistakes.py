@@ -1,7 +1,8 @@
 """How soon `pando` says each mistake of docs/mistakes.md, from the command to its exit.
 
 Run on a quiet machine: python -m bench.fleet.mistakes
-Each command runs in a new Python, as at a shell; the goal is less than a second.
+Each command runs in a new Python, as at a shell; the goal is less than a second on an idle machine.
+Where others run beside it, its least CPU seconds of several runs say more: they only add.
 """
 
 import os
@@ -27,21 +28,25 @@ PATIENCE_S = 60.0
 class Said:
     command: str
     seconds: float  # the median
-    cpu_seconds: float
+    cpu_seconds: float  # the least
 
 
 @click.command(help=__doc__)
 @click.option("--repeat", default=3, show_default=True, help="runs of each command")
-@click.option("--only", default="", help="only commands with this text")
-def main(repeat: int, only: str) -> None:
+@click.option("--only", multiple=True, help="only commands with this text, or one of these")
+def main(repeat: int, only: tuple[str, ...]) -> None:
     everything: list[Said] = []
-    click.echo("| mistakes | commands | median | slowest | its CPU seconds | which |")
+    click.echo("| mistakes | commands | median | slowest | its least CPU seconds | which |")
     click.echo("|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         make_folder(folder)
         for title, commands in MISTAKES.items():
-            said = [_said(command, folder, repeat) for command in commands if only in command]
+            said = [
+                _said(command, folder, repeat)
+                for command in commands
+                if not only or any(text in command for text in only)
+            ]
             if said:
                 _row(title, said)
             everything += said
@@ -49,6 +54,8 @@ def main(repeat: int, only: str) -> None:
     click.echo(f"\n{len(late)} of {len(everything)} took {GOAL_S:g} s or longer")
     for one in late:
         click.echo(f"  {one.seconds:.2f} s, CPU {one.cpu_seconds:.2f} s: pando {one.command}")
+    busy = [one for one in late if one.cpu_seconds >= GOAL_S]
+    click.echo(f"{len(busy)} of them used {GOAL_S:g} s of CPU or more in each run")
 
 
 def _row(title: str, said: list[Said]) -> None:
@@ -68,8 +75,8 @@ def _said(command: str, folder: Path, repeat: int) -> Said:
         "HF_HUB_OFFLINE": "1",
     }
     runs = [_run(words, folder, environment) for _ in range(repeat)]
-    seconds, cpu_seconds = (statistics.median(column) for column in zip(*runs, strict=True))
-    return Said(command, seconds, cpu_seconds)
+    seconds, cpu_seconds = zip(*runs, strict=True)
+    return Said(command, statistics.median(seconds), min(cpu_seconds))
 
 
 def _run(words: list[str], folder: Path, environment: Mapping[str, str]) -> tuple[float, float]:

@@ -3,9 +3,13 @@
 import re
 from pathlib import Path
 
+import pytest
+
+from pando_router import chat
 from pando_router.chat.routes import PAGE, SCRIPTS
 from pando_router.configuration.settings import RouterSettings
 from pando_router.pages.document import read_document
+from tests.router.control.palette import MEANT, degrees_apart, shared, variables
 from tests.router.tenants.tenants_world import key_file
 from tests.router.world import serving
 
@@ -50,3 +54,15 @@ def test_page_has_names_for_everything_that_is_operated() -> None:
     assert len(ids) == len(set(ids))
     assert set(re.findall(r"byId\(\"([\w-]+)\"\)", html)) <= set(ids)
     assert '<html lang="en">' in html
+
+
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+def test_replicas_have_colours_that_mean_nothing_else(scheme: int) -> None:
+    replicas = variables(Path(chat.__file__).parent / "page/style.css", scheme)
+    replicas = {name: colour for name, colour in replicas.items() if re.match(r"r\d", name)}
+    assert len(replicas) == 5
+    for name, colour in replicas.items():
+        for meaning in MEANT:
+            assert degrees_apart(colour, shared(scheme)[meaning]) >= 20, (name, meaning)
+        others = [other for key, other in replicas.items() if key != name]
+        assert min(degrees_apart(colour, other) for other in others) >= 20, name

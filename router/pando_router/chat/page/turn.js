@@ -2,7 +2,7 @@
 // it went there. What was wrong stands there, too, with a button that sends the question again.
 
 const replicaColours = new Map(); // by replica, in the order in which they were seen
-const COLOURS = 6;
+const COLOURS = 5; // that mean nothing else on any page: --r0 to --r4
 
 function replicaName(name) {
   if (!replicaColours.has(name)) replicaColours.set(name, replicaColours.size % COLOURS);

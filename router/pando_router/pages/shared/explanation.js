@@ -23,7 +23,7 @@ const RARE = [
 
 /** The elements that describe one try of a request, or where one that is not sent would go. */
 function describe(one) {
-  const facts = [`Pool ${one.pool}, model ${one.model}, policy ${one.policy}, ${one.chunks} chunks of prompt.`];
+  const facts = [`Pool ${one.pool}, model ${one.model}, policy ${one.policy}, ${one.chunks} ${one.chunks === 1 ? "chunk" : "chunks"} of prompt.`];
   if (one.images.length) facts.push(`With ${one.images.join("; ")}.`);
   if (one.hit_reason) facts.push(`Cache: ${one.hit_reason}.`);
   if (one.prompt_tokens !== null && one.cached_tokens !== undefined && one.cached_tokens !== null) {
