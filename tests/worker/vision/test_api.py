@@ -306,7 +306,7 @@ def large() -> dict[str, Any]:
         (
             [{"type": "image_url", "image_url": {"url": "data:", "detail": "ultra"}}],
             "messages[0].content[0].image_url.detail",
-            "'auto', 'low' or 'high'",
+            "'auto', 'low', 'high' or 'original'",
         ),
         (
             [{"type": "video_url", "video_url": {"url": "data:"}}],
