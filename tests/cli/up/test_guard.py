@@ -84,7 +84,7 @@ def test_what_its_owner_has_just_started_ends_with_it(tmp_path: Path, owner: str
     )
 
     def is_left(process: psutil.Process) -> bool:
-        with suppress(psutil.AccessDenied):  # somebody else's
+        with suppress(psutil.AccessDenied):  # it is another user's
             return str(tmp_path) in process.environ().values()
         return False
 
