@@ -125,7 +125,7 @@ class Admission:
         queues = [
             queue
             for reach, queue in self._queues.items()
-            if queue.entries and pool in reach.pools and not queue.entries.waits_for_memory
+            if queue.entries and pool in reach.pools
         ]
         here = sum(len(queue.entries) for queue in queues)
         if here and is_for_us(self._rng, here, self._elsewhere.get(pool, 0)):

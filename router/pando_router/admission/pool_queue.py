@@ -2,8 +2,8 @@
 
 `wait` returns what `place` found for the request. While requests wait, a pump calls `place` for the
 next one in the `BoundedQueue`, one call at a time: at once after `wake` (this router freed a place)
-and after each success, otherwise after a short pause. Without waiting requests there is no task and
-no timer.
+and after each success, otherwise after a pause, which `wake` does not end where memory is waited
+for. Without waiting requests there is no task and no timer.
 
 Each request has one owner: the coroutine in `wait`, until its `finally`. Each place has one owner
 too: the pump, until the request's future holds it, then the coroutine in `wait`. The owner of a
@@ -147,9 +147,12 @@ class PoolQueue(Generic[AskT, PlaceT]):
         return True
 
     async def _pause(self) -> None:
+        """Ends early if a place was freed, also while the last attempt was under way."""
+        if self.entries.waits_for_memory:  # which a freed place does not bring
+            await asyncio.sleep(pause_s(self._rng, is_of_memory=True))
+            return
         try:
-            pause = pause_s(self._rng, is_of_memory=self.entries.waits_for_memory)
-            async with asyncio.timeout(pause):
+            async with asyncio.timeout(pause_s(self._rng)):
                 await self._free.wait()
         except TimeoutError:
             pass

@@ -26,6 +26,7 @@ class Bench:
         self.shortage = Shortage.FULL
         self.calls = 0
         self.at_once = 0
+        self.begun = asyncio.Event()
         self.most_at_once = 0
         self.given: list[str] = []
         self.leaver: asyncio.Task[str] | None = None  # leaves at the moment of a failure
@@ -43,14 +44,16 @@ class Bench:
         self.calls += 1
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
-        await asyncio.sleep(0)
+        self.begun.set()
+        shortage = None if self.free or name == "poison" else self.shortage
+        await asyncio.sleep(0)  # the answer is under way
         self.at_once -= 1
         if name == "poison":
             if self.leaver is not None:
                 self.leaver.cancel()
             raise ValueError(name)
-        if not self.free:
-            return self.shortage
+        if shortage is not None:
+            return shortage
         self.free -= 1
         self.given.append(name)
         return name
@@ -272,16 +275,46 @@ async def test_nobody_waits_for_replicas_that_will_not_come() -> None:
 async def test_a_session_that_finds_memory_but_no_replica_waits_as_others_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(bounded_queue, "CROWD_PACE_S", 3600.0)
+    monkeypatch.setattr(bounded_queue, "CROWD_PACE_S", 0.01)
     bench = Bench()
     bench.shortage = Shortage.CROWDED
     [task] = bench.enqueue("a")
     await until(lambda: bench.queue.entries.waits_for_memory and bench.calls, "the first try")
     bench.shortage = Shortage.FULL
-    bench.queue.wake()
     await until(lambda: bench.calls > 3, "it looks for replicas again and again")
     bench.free = 1
     assert await task == "a"
+
+
+async def test_a_place_freed_while_a_session_finds_memory_is_not_missed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bounded_queue, "CROWD_PACE_S", 0.01)
+    bench = Bench()
+    with no_pace(monkeypatch):
+        bench.shortage = Shortage.CROWDED
+        [task] = bench.enqueue("a")
+        await until(lambda: bench.calls and not bench.at_once, "it waits for memory")
+        bench.shortage = Shortage.FULL
+        bench.begun.clear()
+        await bench.begun.wait()
+        assert bench.at_once == 1  # and has not its answer, that all replicas are full
+        bench.free_one()
+        assert await asyncio.wait_for(task, PATIENCE_S) == "a"
+
+
+async def test_a_freed_place_brings_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded_queue, "CROWD_PACE_S", 3600.0)
+    bench = Bench()
+    bench.shortage = Shortage.CROWDED
+    [task] = bench.enqueue("a")
+    await until(lambda: bench.calls and not bench.at_once, "it waits for memory")
+    for _ in range(50):
+        bench.queue.wake()
+        await asyncio.sleep(0)
+    assert bench.calls == 1
+    task.cancel()
+    await asyncio.wait([task])
 
 
 def test_the_queue_sums_tokens_bytes_and_time_of_waiting_requests_however_they_leave() -> None:
