@@ -85,7 +85,7 @@ async def test_clients_that_send_nothing_make_room_too() -> None:
         client.send(ASK)
         assert (await client.answer()).status == 200
     async with (
-        serving_http(echo, max_connections=2, header_timeout=0.2) as (server, port),
+        serving_http(echo, max_connections=2, header_timeout=3.0) as (server, port),
         Raw(port) as one,
         Raw(port) as other,
     ):
