@@ -3,8 +3,6 @@
 from functools import lru_cache
 from hashlib import blake2b
 
-import numpy as np
-
 from pando_fleet.placement.prefix import KEY_BYTES
 from pando_fleet.registry.adapter import Adapter
 
@@ -30,5 +28,5 @@ def of_adapter(keys: bytes, adapter: str) -> bytes:
     """
     if not adapter:
         return keys
-    name = np.frombuffer(identity_of(adapter)[:KEY_BYTES], dtype=np.uint64)
-    return (np.frombuffer(keys, dtype=np.uint64) ^ name).tobytes()
+    names = identity_of(adapter)[:KEY_BYTES] * (len(keys) // KEY_BYTES)
+    return (int.from_bytes(keys) ^ int.from_bytes(names)).to_bytes(len(keys))

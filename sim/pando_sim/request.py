@@ -1,10 +1,14 @@
 """The requests of a trace, in the order in which they arrive."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:  # the settings name policies of requests, before any request is read
+    import numpy as np
+    from numpy.typing import NDArray
+
+TOKEN_BYTES = 4
+"""Of a prompt, unless its trace says otherwise."""
 
 
 class Prompt(Protocol):
@@ -21,7 +25,7 @@ class Prompt(Protocol):
         """The size of its canonical bytes."""
         ...
 
-    def tokens(self) -> NDArray[np.int32]:
+    def tokens(self) -> "NDArray[np.int32]":
         """Shape [num_tokens], none negative."""
         ...
 

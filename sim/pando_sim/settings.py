@@ -13,7 +13,7 @@ from pando_fleet.choices import one_of
 from pando_sim.policies import POLICIES
 from pando_sim.scaling import SCALERS
 from pando_sim.spec import START_S, FleetSpec, WorkerSpec
-from pando_sim.traces.trace import FORMATS
+from pando_sim.traces.formats import FORMATS
 
 ALL = "all"
 """All policies or scalings."""

@@ -10,8 +10,8 @@ Read in this order:
     work.py         one run
     output.py       the folder of their files
     progress.py     progress bars on standard error
-    calibrate.py    options of `calibrate`
-    calibrating.py  measures a running worker
+    calibrate.py    the command `calibrate`
+    cost_model.py   measures a running worker, writes its cost model
     prove.py        compares a recording with its replay
 
 Imports the simulator, and the signals of `up`.

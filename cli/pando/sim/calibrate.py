@@ -1,5 +1,5 @@
-"""`pando sim calibrate`: its options. Imports what measures only once they are right, so that a
-mistake is said before all that loads."""
+"""The command `pando sim calibrate`: its options. Imports what measures only once they are right,
+so that a mistake is said before all that loads."""
 
 import os
 import re
@@ -94,7 +94,7 @@ def command(
         raise click.UsageError(
             f"URL is {redact(url)!r}: it must be a worker's, such as http://127.0.0.1:30000"
         )
-    from pando.sim.calibrating import Facts, write_cost_model
+    from pando.sim.cost_model import Facts, write_cost_model
     from pando_sim.cost.calibration.calibrate import Options
 
     key = os.environ.get("OPENAI_API_KEY")  # an option would show it in `ps`

@@ -35,7 +35,6 @@ from pando_sim.traces import (
     Day,
     Reading,
     Shape,
-    TextTokenizer,
     Trace,
     TraceError,
     open_trace,
@@ -195,6 +194,8 @@ def _trace(settings: SimSettings) -> Trace:
         strict=settings.strict,
     )
     if settings.tokenizer is not None:
+        from pando_sim.traces.tokenizer import TextTokenizer  # loads numpy
+
         reading = replace(reading, tokenize=TextTokenizer(settings.tokenizer))
     return open_trace([Path(name) for name in settings.trace], reading)
 

@@ -103,7 +103,7 @@ def make_tune_plan(settings: TuneSettings) -> TunePlan:
 def _check_has_times(settings: TuneSettings) -> None:
     """Raises TraceError, TunePlanError."""
     trace = open_trace([Path(name) for name in settings.trace])
-    if trace.format.rows is None:
+    if trace.format.reader().rows is None:
         raise TunePlanError(
             f"{settings.trace[0]}: has agents' sessions, which have no times of their own: pando"
             " tune plays traces of requests with times"

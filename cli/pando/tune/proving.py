@@ -10,7 +10,7 @@ from pando.tune.plan import BEAT_S, TunePlan, TunePlanError
 from pando.tune.settings import TuneSettings
 from pando.up.signals import EndSignals
 from pando_sim.proof import recorded
-from pando_sim.traces.formats.recording import RECORDING
+from pando_sim.traces.formats import RECORDING
 
 
 def prove_first(

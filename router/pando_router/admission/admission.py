@@ -123,9 +123,7 @@ class Admission:
         if not self.waiting:
             return
         queues = [
-            queue
-            for reach, queue in self._queues.items()
-            if queue.entries and pool in reach.pools
+            queue for reach, queue in self._queues.items() if queue.entries and pool in reach.pools
         ]
         here = sum(len(queue.entries) for queue in queues)
         if here and is_for_us(self._rng, here, self._elsewhere.get(pool, 0)):

@@ -25,15 +25,12 @@ from pando_sim.traces.day import Day
 from pando_sim.traces.errors import TraceError
 from pando_sim.traces.rows import Reading
 from pando_sim.traces.shape import Shape, shaped
-from pando_sim.traces.tokenizer import TextTokenizer
-from pando_sim.traces.trace import FORMATS, Trace, open_trace
+from pando_sim.traces.trace import Trace, open_trace
 
 __all__ = [
-    "FORMATS",
     "Day",
     "Reading",
     "Shape",
-    "TextTokenizer",
     "Trace",
     "TraceError",
     "open_trace",

@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 from xxhash import xxh3_64_digest
 
 from pando_fleet.placement.prefix import CHUNK_BYTES, KEY_BYTES, MAX_CHUNKS, chunk_keys, seed
-from pando_sim.request import Prompt
+from pando_sim.request import TOKEN_BYTES, Prompt
 from pando_worker.memory.tree_node import common_prefix
 
-TOKEN_BYTES = 4
 SEED = seed("sim")
 
 _BITS = 2**64 - 1

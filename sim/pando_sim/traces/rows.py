@@ -10,14 +10,16 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pando_fleet.images.rule import ImageRule
-from pando_sim.request import Request
+from pando_sim.request import TOKEN_BYTES, Request
 from pando_sim.traces.errors import LineError, TraceError
 from pando_sim.traces.lines import Line
-from pando_sim.traces.prompts import TOKEN_BYTES, Tokenize, TracePrompt, view_tokens
 from pando_sim.traces.unplayed import Unplayed
+
+if TYPE_CHECKING:
+    from pando_sim.traces.prompts import Tokenize, TracePrompt
 
 MAX_SESSIONS = 100_000
 """Sessions remembered at once; above that, the longest silent ones start anew."""
@@ -29,7 +31,7 @@ class Reading:
 
     closed_loop: bool = True  # requests of a session wait for each other
     answer_tokens_per_s: float = 100.0  # if the trace does not say how long an answer took
-    tokenize: Tokenize = view_tokens  # for traces with text
+    tokenize: "Tokenize | None" = None  # for traces with text; None: 4 bytes a token
     image_rule: ImageRule | None = None  # from an image's size, or a sound's length, to tokens
     model: str | None = None  # only requests for it, if the trace names models
     bytes_per_token: float = float(TOKEN_BYTES)  # of recordings, measured from their files
@@ -41,7 +43,7 @@ class Reading:
 class Row:
     line: int
     at_s: float  # since any moment that is the same for all rows
-    prompt: TracePrompt
+    prompt: "TracePrompt"
     output_tokens: int
     session: str = ""
     adapter: str = ""  # LoRA adapter, if the trace names one
@@ -51,9 +53,8 @@ class Row:
 def playable(
     lines: Iterable[Line], read: Callable[[Line], Row | None], unplayed: Unplayed
 ) -> Iterator[Row]:
-    """The rows that `read` makes from the lines; None for a line that is filtered out. Lines for
-    which it raises LineError are added to `unplayed`.
-    Lines for which it raises LineError go to `unplayed`.
+    """The rows that `read` makes from the lines; it returns None for a line that is filtered out.
+    Lines for which it raises LineError are added to `unplayed`.
     """
     for line in lines:
         try:

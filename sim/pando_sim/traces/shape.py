@@ -11,13 +11,14 @@ before its time in the trace.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import count, islice
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from pando_sim.request import Request
 from pando_sim.traces.adapters import Popularity, with_adapters
 from pando_sim.traces.day import Day, through
-from pando_sim.traces.lasting import Lasting
-from pando_sim.traces.prompts import TracePrompt
+
+if TYPE_CHECKING:
+    from pando_sim.traces.prompts import TracePrompt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +61,8 @@ def repeated(trace: Iterable[Request], take: int | None, times: int | None) -> I
     (see `lasting`) is the same in their prompts. So a cache finds in each pass what it would find
     in the first, and the system prompts.
     """
+    from pando_sim.traces.lasting import Lasting  # loads numpy, as the reader of the trace does
+
     lasting = Lasting()
     number, last_s = -1, 0.0
     for request in islice(trace, take):
@@ -86,6 +89,6 @@ def repeated(trace: Iterable[Request], take: int | None, times: int | None) -> I
             )
 
 
-def _prompt(request: Request) -> TracePrompt:
+def _prompt(request: Request) -> "TracePrompt":
     """All readers of traces make such prompts."""
-    return cast(TracePrompt, request.prompt)
+    return cast("TracePrompt", request.prompt)

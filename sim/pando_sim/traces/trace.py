@@ -7,26 +7,17 @@ from itertools import count
 from operator import attrgetter
 from pathlib import Path
 
-from pando_fleet.choices import by_name
 from pando_sim.request import Request
 from pando_sim.session import Session
 from pando_sim.traces.errors import TraceError
-from pando_sim.traces.formats.azure import AZURE
+from pando_sim.traces.formats import FORMATS, RECORDING
 from pando_sim.traces.formats.format import FirstLine, Format
-from pando_sim.traces.formats.mooncake import MOONCAKE
-from pando_sim.traces.formats.recording import RECORDING, bytes_per_token
-from pando_sim.traces.formats.sessions import SESSIONS
-from pando_sim.traces.formats.text import TEXT
 from pando_sim.traces.lines import lines
 from pando_sim.traces.rows import Reading, in_order, requests
 from pando_sim.traces.unplayed import Unplayed
 
 FILE_NUMBERS = 1 << 40
 """More than a file has lines, because prompts that share nothing have their own numbers."""
-
-
-# The first that knows a file's first line reads it.
-FORMATS = by_name(AZURE, RECORDING, MOONCAKE, SESSIONS, TEXT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +31,7 @@ class Trace:
 
     def __iter__(self) -> Iterator[Request]:
         """Raises TraceError when it reaches an error, or if the trace has sessions."""
-        if (rows_of := self.format.rows) is None:
+        if (rows_of := self.format.reader().rows) is None:
             what = "has sessions without times of their own; say how many run at once: --sessions"
             raise TraceError(self.paths[0], None, what)
         every = [
@@ -55,7 +46,7 @@ class Trace:
 
         Raises TraceError when it reaches an error, or if the trace has no sessions.
         """
-        if (sessions_of := self.format.sessions) is None:
+        if (sessions_of := self.format.reader().sessions) is None:
             what = f"is of format {self.format.name}, which has no sessions to keep running"
             raise TraceError(self.paths[0], None, what)
         for first, path in zip(count(step=FILE_NUMBERS), self.paths, strict=False):
@@ -83,6 +74,8 @@ def open_trace(paths: Path | Sequence[Path], reading: Reading | None = None) -> 
     if reading.model is not None and not first.names_models:
         raise TraceError(every[0], None, f"its format, {first.name}, does not name models")
     if first is RECORDING:  # one value for all, or their prompts would share no tokens
+        from pando_sim.traces.formats.recording import bytes_per_token
+
         ratio = bytes_per_token(every[0], reading.model, unplayed)
         reading = replace(reading, bytes_per_token=ratio)
     return Trace(every, first, reading, unplayed)

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from pando_fleet.placement.prefix import CHUNK_BYTES, chat_bytes, completion_bytes
-from pando_sim.traces import Reading, TextTokenizer, TraceError, open_trace
+from pando_sim.traces import Reading, TraceError, open_trace
 from pando_sim.traces.formats.text import token_ids
 from pando_sim.traces.prompts import TextPrompt
+from pando_sim.traces.tokenizer import TextTokenizer
 from tests.sim.traces.files import equal_start, json_lines
 
 words = st.lists(st.sampled_from(["aspen", "grove", "é", "trunks", "of", "one"]), max_size=8).map(

@@ -1,5 +1,5 @@
 """The formats of traces, each with a reader of its lines. To add one, copy `mooncake.py` and list
-it in `FORMATS` of `../trace.py`.
+it here.
 
 format.py      what a format is, and how a first line shows it
 mooncake.py    hashes of a prompt's blocks
@@ -7,4 +7,95 @@ text.py        real text: bodies of chats and completions, calls of agents
 azure.py       lengths alone
 recording.py   what routers record
 sessions.py    agents' sessions, whose calls wait for each other
+
+The settings describe the formats, so a reader, which loads numpy, is imported when a trace is read:
+a mistake at the command line is said before that.
 """
+
+from pando_fleet.choices import by_name
+from pando_sim.traces.formats.format import Format, Reader
+
+AZURE_COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
+
+
+def _azure() -> Reader:
+    from pando_sim.traces.formats.azure import rows
+
+    return Reader(rows=rows)
+
+
+def _recording() -> Reader:
+    from pando_sim.traces.formats.recording import rows
+
+    return Reader(rows=rows)
+
+
+def _mooncake() -> Reader:
+    from pando_sim.traces.formats.mooncake import rows
+
+    return Reader(rows=rows)
+
+
+def _sessions() -> Reader:
+    from pando_sim.traces.formats.sessions import sessions
+
+    return Reader(sessions=sessions)
+
+
+def _text() -> Reader:
+    from pando_sim.traces.formats.text import rows
+
+    return Reader(rows=rows)
+
+
+def _any_of(*names: str) -> tuple[frozenset[str], ...]:
+    return tuple(frozenset((name,)) for name in names)
+
+
+def _all_of(*names: str) -> tuple[frozenset[str], ...]:
+    return (frozenset(names),)
+
+
+RECORDING = Format(
+    name="recording",
+    help="what `pando router --record` writes",
+    shown_by=_any_of("pando_recording"),
+    reader=_recording,
+    names_models=True,
+)
+
+# The first that knows a file's first line reads it.
+FORMATS = by_name(
+    Format(
+        name="azure",
+        help="Azure's CSV",
+        fields=", ".join(AZURE_COLUMNS),
+        is_json=False,
+        shown_by=_all_of(*AZURE_COLUMNS),
+        reader=_azure,
+    ),
+    RECORDING,
+    Format(
+        name="mooncake",
+        help="Mooncake's JSON lines",
+        fields="timestamp, input_length, output_length, hash_ids",
+        shown_by=_any_of("hash_ids", "input_length"),
+        reader=_mooncake,
+    ),
+    Format(
+        name="sessions",
+        help="JSON lines of agents' sessions",
+        fields="id, block_size, requests",
+        shown_by=_all_of("requests", "block_size"),
+        reader=_sessions,
+    ),
+    Format(
+        name="text",
+        help="JSON lines of OpenAI bodies",
+        fields="timestamp; messages, prompt or input (or all of these in body); output_tokens or"
+        " output; session_id; images; audio_seconds",
+        shown_by=_any_of("body", "messages", "prompt", "input", "audio_seconds"),
+        reader=_text,
+        names_models=True,
+    ),
+)

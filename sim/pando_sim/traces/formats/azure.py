@@ -9,28 +9,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pando_sim.traces.errors import LineError
-from pando_sim.traces.formats.format import FirstLine, Format
+from pando_sim.traces.formats import AZURE_COLUMNS
+from pando_sim.traces.formats.format import column_names
 from pando_sim.traces.lines import Line, lines
 from pando_sim.traces.prompts import UniquePrompt
 from pando_sim.traces.rows import Reading, Row, playable
 from pando_sim.traces.unplayed import Unplayed
 
-COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
-
-
-def columns(first: bytes) -> tuple[int, int, int] | None:
-    """Where COLUMNS are in a header; None for another one."""
-    names = [name.strip() for name in first.decode("utf-8-sig", "replace").split(",")]
-    if not set(COLUMNS).issubset(names):
-        return None
-    at, prompt, output = (names.index(name) for name in COLUMNS)
-    return at, prompt, output
-
 
 def rows(path: Path, reading: Reading, base: int, unplayed: Unplayed) -> Iterator[Row]:
     every = lines(path)
-    places = columns(next(every).text)
-    assert places is not None  # otherwise it would not have been recognized
+    names = column_names(next(every).text)
+    at, prompt, output = (names.index(name) for name in AZURE_COLUMNS)
+    places = at, prompt, output
 
     def row(line: Line) -> Row:
         at_s, prompt, output = _read(path, line, places)
@@ -47,7 +38,7 @@ def rows(path: Path, reading: Reading, base: int, unplayed: Unplayed) -> Iterato
 def _read(path: Path, line: Line, places: tuple[int, int, int]) -> tuple[float, int, int]:
     cells = line.text.decode("utf-8", "replace").split(",")
     if len(cells) <= max(places):
-        what = f"has {len(cells)} columns; expected {', '.join(COLUMNS)} first"
+        what = f"has {len(cells)} columns; expected {', '.join(AZURE_COLUMNS)} first"
         raise LineError(path, line.number, what, "it has too few columns")
     at, prompt, output = (cells[place].strip() for place in places)
     try:
@@ -55,23 +46,10 @@ def _read(path: Path, line: Line, places: tuple[int, int, int]) -> tuple[float, 
     except ValueError:
         what = f"TIMESTAMP is {at!r}, which is not a time"
         raise LineError(path, line.number, what, "TIMESTAMP is not a time") from None
-    for name, cell in zip(COLUMNS[1:], (prompt, output), strict=True):
+    for name, cell in zip(AZURE_COLUMNS[1:], (prompt, output), strict=True):
         if not cell.isascii() or not cell.isdigit():
             what = f"{name} is {cell!r}, not a whole number"
             raise LineError(path, line.number, what, f"{name} is not a whole number")
     # A time without a zone is not in this machine's zone; it has no daylight saving.
     moment = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
     return moment.timestamp(), int(prompt), int(output)
-
-
-def _begins(first: FirstLine) -> bool:
-    return columns(first.text) is not None
-
-
-AZURE = Format(
-    name="azure",
-    help="Azure's CSV",
-    fields=", ".join(COLUMNS),
-    begins=_begins,
-    rows=rows,
-)

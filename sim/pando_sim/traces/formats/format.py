@@ -1,4 +1,4 @@
-"""`Format`: what a trace's lines are, and how its first line shows that."""
+"""`Format`: what a trace's lines are, how its first line shows that, and what reads them."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from pando_sim.traces.unplayed import Unplayed
 
 @dataclass(frozen=True, slots=True)
 class FirstLine:
-    text: bytes
-    fields: frozenset[str]  # of the JSON object that it is; empty if it is none
+    is_json: bool  # an object; otherwise it may be a CSV's header
+    names: frozenset[str]  # of its fields, or of its columns
 
     @classmethod
     def of(cls, text: bytes) -> "FirstLine":
@@ -22,23 +22,44 @@ class FirstLine:
             found = msgspec.json.decode(text)
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             found = None
-        return cls(text, frozenset(found) if isinstance(found, dict) else frozenset())
+        if isinstance(found, dict):
+            return cls(True, frozenset(found))
+        return cls(False, frozenset(column_names(text)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """Reads the lines of a format; one of both."""
+
+    # A file's requests, whose own numbers begin at the third argument.
+    rows: Callable[[Path, Reading, int, Unplayed], Iterator[Row]] | None = None
+    # Its sessions, with the same number, and how often they were read before.
+    sessions: Callable[[Path, Reading, int, int, Unplayed], Iterator[Session]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
-    """Goes to other processes with its trace, so its functions have names."""
+    """Goes to other processes with its trace, so its function has a name."""
 
     name: str
     help: str
     fields: str = ""  # of its lines, for people
-    begins: Callable[[FirstLine], bool]  # whether a first line is of this format
-    # A file's requests, whose own numbers begin at the third argument. None: it has sessions.
-    rows: Callable[[Path, Reading, int, Unplayed], Iterator[Row]] | None = None
-    # Its sessions, with the same number, and how often they were read before. None: it has rows.
-    sessions: Callable[[Path, Reading, int, int, Unplayed], Iterator[Session]] | None = None
+    is_json: bool = True  # a JSON object per line; otherwise CSV
+    # A first line is of this format if it has all names of one of these.
+    shown_by: tuple[frozenset[str], ...]
+    reader: Callable[[], Reader]  # loads it
     names_models: bool = False
+
+    def begins(self, first: FirstLine) -> bool:
+        """Whether a first line is of this format."""
+        is_alike = first.is_json == self.is_json
+        return is_alike and any(names <= first.names for names in self.shown_by)
 
     @property
     def in_words(self) -> str:
         return f"{self.help}: {self.fields}" if self.fields else self.help
+
+
+def column_names(header: bytes) -> list[str]:
+    """Those of a CSV's first line, in order."""
+    return [name.strip() for name in header.decode("utf-8-sig", "replace").split(",")]

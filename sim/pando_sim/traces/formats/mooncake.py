@@ -16,7 +16,6 @@ import msgspec
 import numpy as np
 
 from pando_sim.traces.errors import LineError
-from pando_sim.traces.formats.format import FirstLine, Format
 from pando_sim.traces.images import ImagesError, ImageTokenizer, TraceImage, in_front, roomy
 from pando_sim.traces.json_lines import decode
 from pando_sim.traces.lines import Line, lines
@@ -98,16 +97,3 @@ def _text(path: Path, number: int, line: _MooncakeLine, base: int) -> TracePromp
     except OverflowError:
         raise LineError(path, number, "has a hash_id above 2**64 - 1") from None
     return BlockPrompt(ids, tokens, BLOCK_TOKENS)
-
-
-def _begins(first: FirstLine) -> bool:
-    return not first.fields.isdisjoint(("hash_ids", "input_length"))
-
-
-MOONCAKE = Format(
-    name="mooncake",
-    help="Mooncake's JSON lines",
-    fields="timestamp, input_length, output_length, hash_ids",
-    begins=_begins,
-    rows=rows,
-)

@@ -27,11 +27,11 @@ from pando_router.recording.form import (
     Outcome,
     Record,
 )
+from pando_sim.request import TOKEN_BYTES
 from pando_sim.traces.errors import LineError, TraceError
-from pando_sim.traces.formats.format import FirstLine, Format
 from pando_sim.traces.json_lines import decode
 from pando_sim.traces.lines import Line, lines
-from pando_sim.traces.prompts import TOKEN_BYTES, Ids, KeyedPrompt
+from pando_sim.traces.prompts import Ids, KeyedPrompt
 from pando_sim.traces.rows import Reading, Row
 from pando_sim.traces.unplayed import Unplayed
 
@@ -163,16 +163,3 @@ def _keys(record: Record) -> Ids:
     whole = np.zeros((len(hidden), 8), dtype=np.uint8)
     whole[:, -HIDDEN_BYTES:] = hidden
     return whole.reshape(-1).view(">u8").astype(np.uint64)
-
-
-def _begins(first: FirstLine) -> bool:
-    return MARK.decode() in first.fields
-
-
-RECORDING = Format(
-    name="recording",
-    help="what `pando router --record` writes",
-    begins=_begins,
-    rows=rows,
-    names_models=True,
-)

@@ -21,12 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pando_fleet.placement.prefix import CHUNK_BYTES, MAX_CHUNKS
+from pando_sim.request import TOKEN_BYTES
 from pando_sim.session import Call, Conversation, Session
 from pando_sim.traces.errors import LineError
-from pando_sim.traces.formats.format import FirstLine, Format
 from pando_sim.traces.json_lines import decode
 from pando_sim.traces.lines import Line, lines
-from pando_sim.traces.prompts import TOKEN_BYTES, Ids, mix, mix_one, packed, tokens_of
+from pando_sim.traces.prompts import Ids, mix, mix_one, packed, tokens_of
 from pando_sim.traces.rows import Reading
 from pando_sim.traces.unplayed import Unplayed
 
@@ -256,16 +256,3 @@ def _repeated(
 def _prompt(entry: _Entry, names: Names, number: int) -> RunsPrompt:
     runs = np.array(entry.ids, dtype=np.int64).reshape(-1, 2)
     return RunsPrompt(runs, entry.tokens_in, names, number)
-
-
-def _begins(first: FirstLine) -> bool:
-    return {"requests", "block_size"} <= first.fields
-
-
-SESSIONS = Format(
-    name="sessions",
-    help="JSON lines of agents' sessions",
-    fields="id, block_size, requests",
-    begins=_begins,
-    sessions=sessions,
-)

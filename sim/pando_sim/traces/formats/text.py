@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from pando_fleet.canonical import PrefixError, chat_bytes, completion_bytes, tools_bytes
 from pando_fleet.images.in_prefix import PrefixImage
 from pando_sim.traces.errors import LineError
-from pando_sim.traces.formats.format import FirstLine, Format
 from pando_sim.traces.images import (
     ImagesError,
     ImageTokenizer,
@@ -36,7 +35,7 @@ from pando_sim.traces.images import (
 )
 from pando_sim.traces.json_lines import decode
 from pando_sim.traces.lines import Line, lines
-from pando_sim.traces.prompts import TextPrompt, TracePrompt, UniquePrompt
+from pando_sim.traces.prompts import TextPrompt, TracePrompt, UniquePrompt, view_tokens
 from pando_sim.traces.rows import Reading, Row, playable
 from pando_sim.traces.sounds import SoundsError, TraceSound, heard_first
 from pando_sim.traces.unplayed import Unplayed
@@ -137,7 +136,7 @@ def _prompt(
     except SoundsError as error:
         raise LineError(path, line.number, str(error), "its audio has no tokens") from error
     has_ids = body.messages is None and isinstance(body.prompt, list) and body.prompt
-    tokenize = token_ids if has_ids else reading.tokenize
+    tokenize = token_ids if has_ids else reading.tokenize or view_tokens
     return TextPrompt(data, ImageTokenizer(tokenize) if places or front else tokenize)
 
 
@@ -183,25 +182,11 @@ def _output_tokens(path: Path, line: Line, found: _TextLine, reading: Reading) -
         if count is not None:
             return count
     if found.output is not None:
-        return len(reading.tokenize(found.output.encode()))
+        tokenize = reading.tokenize or view_tokens
+        return len(tokenize(found.output.encode()))
     raise LineError(
         path,
         line.number,
         "does not say how long its answer was: output_tokens, output_length, response.usage or the"
         " text output",
     )
-
-
-def _begins(first: FirstLine) -> bool:
-    return not first.fields.isdisjoint(("body", "messages", "prompt", "input", "audio_seconds"))
-
-
-TEXT = Format(
-    name="text",
-    help="JSON lines of OpenAI bodies",
-    fields="timestamp; messages, prompt or input (or all of these in body); output_tokens or"
-    " output; session_id; images; audio_seconds",
-    begins=_begins,
-    rows=rows,
-    names_models=True,
-)

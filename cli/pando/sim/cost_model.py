@@ -1,4 +1,4 @@
-"""Measures a running worker, writes its cost model, and shows how well the model fits."""
+"""Writes the cost model of a running worker: measures it, and shows how well the model fits."""
 
 import asyncio
 import re
