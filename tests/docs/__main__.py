@@ -16,7 +16,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -145,20 +145,29 @@ def clean_clone(*, install: bool) -> Iterator[Path]:
         yield clone
 
 
-def main() -> int:
+def _problem(install: bool) -> str:
+    """Why the pages cannot be followed here; empty if they can."""
+    if not install and not (ROOT / ".venv/bin/python").exists():
+        return f"{ROOT} has no .venv for the clone: run make install there, or give --install"
+    for port in PORTS:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return f"port {port}, which the pages use, is in use"
+    for program in ("git", "curl", "make"):
+        if shutil.which(program) is None:
+            return f"{program}, which the pages use, is not installed"
+    return ""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("pages", nargs="*", type=Path, metavar="PAGE")
     parser.add_argument("--install", action="store_true", help="make the clone's own .venv")
-    options = parser.parse_args()
-    for port in PORTS:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                parser.error(f"port {port}, which the pages use, is in use")
-    for program in ("git", "curl", "make"):
-        if shutil.which(program) is None:
-            parser.error(f"{program}, which the pages use, is not installed")
+    options = parser.parse_args(arguments)
+    if problem := _problem(options.install):
+        parser.exit(2, f"{problem}\n")
     failed = ran = shown = 0
     with clean_clone(install=options.install) as clone:
         if options.install:

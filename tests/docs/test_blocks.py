@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs import __main__ as reader
 from tests.docs.blocks import ROOT, Block, MarkError, Step, blocks, pages, steps
 
 PAGE = """Text.
@@ -62,3 +63,15 @@ def test_a_comment_that_is_no_mark_is_refused(page: Path) -> None:
 def test_marks_of_a_page_can_be_read(page: Path) -> None:
     for block in blocks(page):
         assert not block.not_run or len(block.not_run.split()) >= 3, block.place
+
+
+def test_a_checkout_without_a_venv_is_said_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(reader, "ROOT", tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        reader.main([])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == (
+        f"{tmp_path} has no .venv for the clone: run make install there, or give --install\n"
+    )
