@@ -57,7 +57,7 @@ def read(path: Path | None) -> "WorkerPool":
 def read_document(path: Path) -> dict[str, Any]:
     """The only WorkerPool in the file, as it is written. Raises ManifestError."""
     try:
-        documents = list(strict_yaml.load_all(path.read_text(encoding="utf-8")))
+        documents = strict_yaml.load_all(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise ManifestError(f"--pool {path}: cannot be read: {why}") from None

@@ -69,8 +69,6 @@ def read_keys(path: Path) -> Keyring:
                     _add(entries, key, tenants[name])
         except yaml.YAMLError as error:
             raise KeyFileError(f"{file}: not YAML: {strict_yaml.problem_of(error)}") from None
-        except RecursionError:
-            raise KeyFileError(f"{file}: nested too deeply") from None
         except msgspec.ValidationError as error:
             raise KeyFileError(f"{file}: {misread(error).about('the file')}") from None
         except (ValueError, OverflowError) as error:  # dates raise these
