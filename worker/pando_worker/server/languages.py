@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pando_worker.server.errors import bad_request
+from pando_worker.server.errors import ApiError, bad_request
 from pando_worker.server.text.tokenizer import Tokenizer
 
 _CODE = re.compile(rb"[a-z]{2}_[A-Z]{2}")
@@ -21,8 +21,20 @@ class AskedLanguages:
     source: str | None = None
     target: str | None = None
 
+    @property
+    def first(self) -> str | None:
+        """The first field that names one."""
+        if self.source is not None:
+            return "src_lang"
+        return None if self.target is None else "tgt_lang"
+
 
 UNASKED = AskedLanguages()
+
+
+def no_languages(param: str) -> ApiError:
+    """For a model that does not translate."""
+    return bad_request(f"this model's texts have no languages: leave {param} out", param)
 
 
 @dataclass(frozen=True, slots=True)

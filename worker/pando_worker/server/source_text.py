@@ -12,7 +12,7 @@ from pando_worker.models.errors import UnsupportedModel
 from pando_worker.models.generation_config import GenerationConfig
 from pando_worker.models.kinds.encoder_decoder import TextInput, source_positions
 from pando_worker.server.errors import bad_request
-from pando_worker.server.languages import AskedLanguages, Languages, languages_of
+from pando_worker.server.languages import AskedLanguages, Languages, languages_of, no_languages
 from pando_worker.server.text.tokenizer import Tokenizer
 from pando_worker.settings import WorkerSettings
 
@@ -60,7 +60,7 @@ class SourceTexts:
 
     def _spoken(self, param: str) -> Languages:
         if self.languages is None:
-            raise bad_request(f"this model's texts have no languages: leave {param} out", param)
+            raise no_languages(param)
         return self.languages
 
 

@@ -215,6 +215,8 @@ BAD: list[tuple[dict[str, Any], str | None, str]] = [
     ({"prompt": {"a": 1}}, "prompt", "prompt must be a string or a list, not an object"),
     ({"prompt": "word " * 2000}, "prompt", str(CONTEXT)),
     ({"model": None}, "model", "model must be a string, not null"),
+    ({"src_lang": "en_XX", "tgt_lang": "de_DE"}, "src_lang", "no languages: leave src_lang out"),
+    ({"tgt_lang": "de_DE"}, "tgt_lang", "no languages: leave tgt_lang out"),
 ]
 
 

@@ -10,7 +10,7 @@ from pando_worker.server.errors import bad_request, too_long
 from pando_worker.server.generation import Job
 from pando_worker.server.jobs.prompts import fitting, priority_of, room_for
 from pando_worker.server.jobs.sampling import sampling_params, seeds, stop_token_ids
-from pando_worker.server.languages import UNASKED, AskedLanguages
+from pando_worker.server.languages import UNASKED, AskedLanguages, no_languages
 from pando_worker.server.protocol.headers.cache_salt import namespace_of
 from pando_worker.server.protocol.headers.deadline import remaining_s
 from pando_worker.server.protocol.resume import FIELD, check_resumed
@@ -60,8 +60,8 @@ async def make_job(
     source = service.model.source
     if source:
         encoded = source.read(spec.prompts, encoded, spec.languages)
-    elif spec.languages != UNASKED:
-        raise bad_request("this model has no languages: leave src_lang and tgt_lang out")
+    elif param := spec.languages.first:
+        raise no_languages(param)
     prompts = [fitting(service, prompt, room, output=output) for prompt in encoded]
     if source and spec.logprobs and spec.logprobs.prompt_start is not None:
         raise bad_request(
