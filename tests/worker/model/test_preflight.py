@@ -104,6 +104,31 @@ def test_a_broken_template_is_refused_and_transformers_own_tags_are_none(
     look(model)
 
 
+@pytest.mark.parametrize(
+    ("template", "problem"),
+    [
+        ("{% if x %}", r"^chat_template in .*tokenizer_config\.json is no chat template: line 1"),
+        ([{"name": "rag", "template": "\n{{"}], r"^chat_template 'rag' in .*: line 2"),
+        ({"rag": "{% for %}"}, r"^chat_template 'rag' in .*: line 1"),
+        (3, r"^cannot read .*tokenizer_config\.json: .*chat_template"),
+        ([{"name": "default", "template": "{{ messages }}"}], None),
+        (None, None),
+    ],
+)
+def test_a_broken_template_of_the_tokenizers_config_counts_unless_a_file_replaces_it(
+    model: Path, template: object, problem: str | None
+) -> None:
+    path = model / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"chat_template": template}))
+    look(model)
+    (model / "chat_template.jinja").unlink()
+    if problem is None:
+        look(model)
+        return
+    with pytest.raises(BrokenCheckpoint, match=problem):
+        look(model)
+
+
 def test_more_memory_than_there_is_and_less_than_the_weights_take_are_refused(model: Path) -> None:
     there = machine_bytes() / 2**30
     with pytest.raises(DoesNotFit, match=r"memory_gib is 1e\+06, and there are .* of memory here"):

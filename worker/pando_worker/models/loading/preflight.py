@@ -54,7 +54,7 @@ def preflight(
     config = read_config(model_dir, settings.model_impl)
     check_known(config)
     _check_tokenizer(model_dir)
-    _check_template(model_dir)
+    _check_templates(model_dir)
     headers = [] if settings.load_format == "dummy" else list(_safetensors(model_dir))
     for header in headers:
         _check_whole(header)
@@ -76,21 +76,53 @@ def _check_tokenizer(model_dir: Path) -> None:
         raise BrokenCheckpoint(f"{unreadable(path, error)}; download it again") from error
 
 
-def _check_template(model_dir: Path) -> None:
-    path = model_dir / "chat_template.jinja"
-    if not path.is_file():
+class _Named(msgspec.Struct):
+    name: str
+    template: str
+
+
+class _TokenizerConfig(msgspec.Struct):
+    chat_template: str | list[_Named] | dict[str, str] | None = None
+
+
+def _check_templates(model_dir: Path) -> None:
+    templates = list(_templates(model_dir))
+    if not templates:
         return
     import jinja2
 
+    parser = jinja2.Environment(extensions=["jinja2.ext.loopcontrols"])
+    for place, text in templates:
+        try:
+            parser.parse(text)
+        except jinja2.TemplateSyntaxError as error:
+            if "generation" not in str(error):  # transformers' own tag
+                where = f"line {error.lineno}: {error.message}"
+                raise BrokenCheckpoint(f"{place} is no chat template: {where}") from error
+
+
+def _templates(model_dir: Path) -> Iterator[tuple[str, str]]:
+    """Where each chat template stands, and its text: a file, or a field if there is no file."""
+    path = model_dir / "chat_template.jinja"
+    if path.is_file():
+        try:
+            yield str(path), path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise BrokenCheckpoint(f"cannot read {path}: {error}") from error
+        return
+    path = model_dir / "tokenizer_config.json"
+    if not path.is_file():
+        return
     try:
-        text = path.read_text(encoding="utf-8")
-        jinja2.Environment(extensions=["jinja2.ext.loopcontrols"]).parse(text)
-    except (OSError, UnicodeDecodeError) as error:
-        raise BrokenCheckpoint(f"cannot read {path}: {error}") from error
-    except jinja2.TemplateSyntaxError as error:
-        if "generation" not in str(error):  # transformers' own tag
-            where = f"line {error.lineno}: {error.message}"
-            raise BrokenCheckpoint(f"{path} is no chat template: {where}") from error
+        found = msgspec.json.decode(path.read_bytes(), type=_TokenizerConfig).chat_template
+    except (OSError, msgspec.DecodeError) as error:
+        raise unreadable(path, error) from error
+    if isinstance(found, str):
+        yield f"chat_template in {path}", found
+    elif found:
+        named = {one.name: one.template for one in found} if isinstance(found, list) else found
+        for name, text in named.items():
+            yield f"chat_template {name!r} in {path}", text
 
 
 def _safetensors(model_dir: Path) -> Iterator[SafetensorsHeader]:
