@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.runner import runtestprotocol
 from hypothesis import settings
 
 from tests.durations import Durations, slow
@@ -66,6 +67,20 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Ends what a group shares with its last test: an idle API server or fleet would else take a
+    fiftieth of a core until all tests are done. A process of xdist never gets a group again."""
+    by_groups = getattr(item.config.option, "loadgroup", False)
+    group = _group(item)
+    if not by_groups or nextitem is None or group in ("", _group(nextitem)):
+        return None
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    runtestprotocol(item, nextitem=None)  # as if it were the last of all
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
+
+
 def pytest_runtest_logfinish() -> None:
     """To look at everything takes half a second of CPU, because of the libraries that tests import.
     So it is done between tests: in one, a server in this process would seem to stand still."""
@@ -108,6 +123,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if isinstance(item, pytest.Function) and (shared := _shared(item)):
             item.add_marker(pytest.mark.xdist_group(shared))
     items.sort(key=lambda item: item.get_closest_marker("e2e") is None)
+
+
+def _group(item: pytest.Item) -> str:
+    """What it is in one process for; empty if it may run in any."""
+    marker = item.get_closest_marker("xdist_group")
+    return str(marker.args[0]) if marker else ""
 
 
 def _cache(config: pytest.Config) -> pytest.Cache | None:

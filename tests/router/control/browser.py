@@ -22,7 +22,8 @@ async def browser() -> AsyncIterator[Browser]:
     if found is None:
         pytest.skip(f"no browser: none of {', '.join(NAMES)} is installed")
     async with chromium() as one:
-        await one.new_context()  # the one that `tab` uses
+        shared = await one.new_context()  # the one that `tab` uses
+        await shared.new_page()  # keeps its window open: each new one costs half a second of CPU
         yield one
 
 
