@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from time import monotonic
@@ -38,7 +38,7 @@ _name_taken = BoundedLog("an upstream has the name of another replica")
 
 
 class WatchedUpstream:
-    """`run` it, then `leave`. Its incarnation is in `unhealthy` while it is not healthy."""
+    """`run` it, then `leave`. Its incarnations are in `unhealthy` while it is not healthy."""
 
     def __init__(
         self,
@@ -59,6 +59,7 @@ class WatchedUpstream:
         self._registry = registry
         self._records = records
         self._unhealthy = unhealthy
+        self._marked: set[str] = set()  # what this upstream has in there
         self._probes = metrics.upstream_probes
         self._live = live
         self._rng = rng
@@ -87,10 +88,10 @@ class WatchedUpstream:
     @property
     def replica(self) -> Replica | None:
         """The replica as this router found it; None while it is not healthy."""
-        if self._state is None or self._engine is None:
+        beat = self._heartbeat()
+        if beat is None:
             return None
-        age_ms = int(1000 * (monotonic() - self._answered_at))
-        return Replica(self._heartbeat(self._engine, self._state), age_ms)
+        return Replica(beat, age_ms=int(1000 * (monotonic() - self._answered_at)))
 
     async def run(self) -> None:
         """Runs until cancelled."""
@@ -104,7 +105,7 @@ class WatchedUpstream:
             gone = replace(self._sent, state=ReplicaState.DRAINING)
             with suppress(FleetError):
                 await self._registry.beat(self.spec.pool, gone)
-        self._unhealthy.discard(self.incarnation)
+        self._mark(())
 
     async def _probe_forever(self) -> None:
         while True:
@@ -145,7 +146,8 @@ class WatchedUpstream:
         if outcome in (ProbeOutcome.READY, ProbeOutcome.STARTING):
             self._answered_at = monotonic()
         if not self._verdict.healthy:
-            self._unhealthy.add(self.incarnation)
+            listed = self._sent.incarnation if self._sent is not None else self.incarnation
+            self._mark({self.incarnation, listed})
         if outcome is ProbeOutcome.READY:
             self._is_over = False
         elif outcome in (ProbeOutcome.GONE, ProbeOutcome.STARTING) and not self._is_over:
@@ -153,20 +155,26 @@ class WatchedUpstream:
             self._slots.forget()
             self._proposed = uuid4().hex
             self._unreported = self._agreed.incarnation if self._agreed is not None else ""
-        with suppress(FleetError):  # else repeated before the next heartbeat
-            await self._report_end()
         before = self._state
         if self._verdict.healthy:
             self._state = ReplicaState.READY if self._engine is not None else None
         else:
             self._state = ReplicaState.STARTING if outcome is ProbeOutcome.STARTING else None
         if self._state is ReplicaState.READY:
-            self._unhealthy.discard(self.incarnation)
+            self._mark(())
+        with suppress(FleetError):  # else repeated before the next heartbeat
+            await self._report_end()
         if self._state is not before or outcome is not self._last:
             self._log(probed, self._state is ReplicaState.READY)
             self._last = outcome
         if self._state is not before:
             await self._beat()
+
+    def _mark(self, incarnations: Iterable[str]) -> None:
+        """Makes these unhealthy, and no others of this upstream."""
+        self._unhealthy -= self._marked
+        self._marked = set(incarnations)
+        self._unhealthy |= self._marked
 
     async def _report_end(self) -> None:
         """Reports its end to Redis: the next process at that address has an empty cache.
@@ -188,7 +196,11 @@ class WatchedUpstream:
         try:
             await self._report_end()
             await self._agree(self._engine)
-            beat = self._heartbeat(self._engine, self._state)
+            beat = self._heartbeat()
+            if beat is None:  # a probe failed meanwhile
+                if self._is_over:  # and what this may have brought back is over, too
+                    self._unreported = self.incarnation
+                return
             await self._registry.beat(self.spec.pool, beat)
         except NameTakenError as error:
             _name_taken(self.spec.replica, **self._names(), error=str(error))
@@ -213,13 +225,15 @@ class WatchedUpstream:
         except FleetError:
             self.learner.put_back(learned)
             raise
-        if self.incarnation != agreed.incarnation:
-            self._unhealthy.discard(self.incarnation)
-            if self._agreed is not None:
-                logger.info("upstream was replaced", extra=self._names())
+        if self._agreed is not None and self._agreed.incarnation != agreed.incarnation:
+            logger.info("upstream was replaced", extra=self._names())
         self._agreed = agreed
 
-    def _heartbeat(self, engine: Engine, state: ReplicaState) -> Heartbeat:
+    def _heartbeat(self) -> Heartbeat | None:
+        """None while it is not healthy."""
+        engine, state = self._engine, self._state
+        if engine is None or state is None:
+            return None
         spec, capacity, agreed = self.spec, self._capacity, self._agreed or _NOTHING_AGREED
         return Heartbeat(
             replica=spec.replica,

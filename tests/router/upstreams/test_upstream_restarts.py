@@ -1,5 +1,10 @@
 """Engines without heartbeats that hang, end, or come back changed."""
 
+import asyncio
+
+import pytest
+
+from pando_fleet.registry.upstreams import Agreed, Sampled, UpstreamRecords
 from tests.router.upstreams.foreign_engines import Vllm
 from tests.router.upstreams.upstreams_world import (
     IMPATIENT,
@@ -9,8 +14,10 @@ from tests.router.upstreams.upstreams_world import (
     beats,
     becomes,
     homes,
+    states,
 )
 from tests.router.world import completion, serving, until
+from tests.waiting import PATIENCE_S
 
 
 async def test_an_engine_that_goes_down_is_left_out_and_comes_back_with_an_empty_cache(
@@ -34,6 +41,51 @@ async def test_an_engine_that_goes_down_is_left_out_and_comes_back_with_an_empty
         after = await beat_of(valkey_url, a)
         assert after.incarnation != before.incarnation
         assert a.name in await homes(router)
+
+
+@pytest.mark.parametrize("another_router_is_first", [False, True])
+async def test_an_engine_that_ends_while_a_heartbeat_of_it_is_under_way_is_left_out(
+    valkey_url: str, monkeypatch: pytest.MonkeyPatch, another_router_is_first: bool
+) -> None:
+    """The heartbeat brings back the ended incarnation, or learns of one that is not listed."""
+    agree, begun, goes_on = UpstreamRecords.agree, asyncio.Event(), asyncio.Event()
+
+    async def late(
+        self: UpstreamRecords,
+        pool: str,
+        name: str,
+        identity: str,
+        proposed: str,
+        **learned: Sampled,
+    ) -> Agreed:
+        begun.set()
+        await goes_on.wait()
+        if another_router_is_first:
+            await agree(self, pool, name, identity, "another", **learned)
+        return await agree(self, pool, name, identity, proposed, **learned)
+
+    async with Vllm() as a, serving(valkey_url, upstream=a.url, **QUICK) as router:
+        await router.ready(a.name)
+        before = await beat_of(valkey_url, a)
+        with monkeypatch.context() as patch:
+            patch.setattr(UpstreamRecords, "agree", late)
+            await asyncio.wait_for(begun.wait(), PATIENCE_S)
+        await a.stop()
+        await becomes(router, a, healthy=False)
+        goes_on.set()
+        labels = f'outcome="gone",pool="default",upstream="{a.name}"'
+        probes = f"pando_router_upstream_probes_total{{{labels}}}"
+        seen = await router.metric(probes)
+
+        async def probed() -> bool:
+            return await router.metric(probes) > seen + 3
+
+        await until(probed, "it is probed again and again")
+        assert (await states(router))[a.name][1] is False
+        await a.start()
+        await becomes(router, a, healthy=True)
+        await router.ready(a.name)
+        assert (await beat_of(valkey_url, a)).incarnation != before.incarnation
 
 
 async def test_a_router_that_restarts_keeps_what_is_known_of_the_caches(valkey_url: str) -> None:
