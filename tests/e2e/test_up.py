@@ -15,8 +15,6 @@ import openai
 import psutil
 import pytest
 
-from pando.up.models import SMOLLM2
-from pando.up.settings import UpSettings
 from pando_router.api_keys.keyring import digest_of
 from tests.e2e.conftest import MODEL
 from tests.e2e.up_process import UpProcess
@@ -51,21 +49,6 @@ async def test_ctrl_c_lets_running_requests_finish_and_leaves_nothing() -> None:
         assert await asyncio.to_thread(up.wait_end) == 0, up.output
         await asyncio.to_thread(assert_nothing_is_left, up)
         assert not up.redis_sockets()
-
-
-def test_the_first_command_serves_a_model_that_knows_the_largest_ocean() -> None:
-    assert UpSettings.model_fields["model"].default == SMOLLM2
-    with UpProcess("--model", SMOLLM2) as up:
-        up.wait_ready()
-        client = openai.OpenAI(base_url=f"{up.url}/v1", api_key="none")
-        answer = client.chat.completions.create(
-            model=SMOLLM2,
-            messages=[{"role": "user", "content": "What is the largest ocean on Earth?"}],
-            temperature=0,
-        )
-        content = answer.choices[0].message.content or ""
-        assert content.startswith("The largest ocean on Earth is the Pacific Ocean")
-        assert answer.choices[0].finish_reason == "stop"
 
 
 def test_options_of_workers_and_router_reach_them() -> None:

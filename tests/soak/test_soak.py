@@ -4,7 +4,7 @@ import pytest
 
 from tests.soak.router import soak
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 
 async def test_under_faults_every_request_ends_clearly_and_nothing_is_left() -> None:

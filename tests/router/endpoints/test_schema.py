@@ -70,7 +70,10 @@ async def test_the_document_names_what_the_settings_allow(valkey_url: str) -> No
     assert plain["paths"].keys() > ENDPOINTS.keys() | {"/fleet", "/route/explain", "/v1/models"}
 
 
-@pytest.mark.parametrize("deep", [False, True], ids=["as it is", "deeper"])
+@pytest.mark.parametrize(
+    "deep",
+    [pytest.param(False, marks=pytest.mark.long, id="as it is"), pytest.param(True, id="deeper")],
+)
 async def test_schemathesis_finds_no_server_error_and_no_hang(
     valkey_url: str, tmp_path: Path, deep: bool
 ) -> None:

@@ -322,7 +322,7 @@ async def test_a_wrong_file_is_refused(
 
 
 async def test_silence_ends(client: openai.AsyncOpenAI) -> None:
-    await transcribed(client, 0 * noise(10.0), temperature=0)
+    await transcribed(client, 0 * noise(1.5 * WINDOW_S), temperature=0)
 
 
 @pytest.mark.long

@@ -6,13 +6,19 @@ from pathlib import Path
 import pytest
 
 from pando_worker.cpu.kernels import Kernels
-from pando_worker.cpu.library import load_kernels
+from pando_worker.cpu.library import library, load_kernels
 
 
 @pytest.fixture(scope="session")
 def kernels() -> Kernels:
     """From the user's own cache, like the worker's: compiling takes seconds."""
     return Kernels(load_kernels())
+
+
+@pytest.fixture
+def kernels_file() -> Path:
+    """The library in the user's own cache; the prebuilt one without a compiler."""
+    return library()
 
 
 @pytest.fixture

@@ -243,8 +243,10 @@ def test_of_two_workers_one_races_and_the_other_waits_for_its_outcome(empty_cach
 
 
 def test_a_second_start_of_a_model_does_not_race(
-    empty_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kernels_file: Path, empty_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    empty_cache.mkdir()
+    (empty_cache / kernels_file.name).symlink_to(kernels_file)  # else they would be built again
     Reference(tmp_path / "model")
     settings = {"page_size": 4, "max_total_tokens": 4000, "threads": 1}
     model = str(tmp_path / "model")

@@ -71,7 +71,9 @@ def test_nothing_is_written_beside_the_list(monkeypatch: pytest.MonkeyPatch) -> 
     assert got.tolist() == [*range(2500, 3990), *range(7, 17)]
 
 
-@pytest.mark.parametrize("capability", [80, 89, 90, 100])
+@pytest.mark.parametrize(
+    "capability", [90, *(pytest.param(other, marks=pytest.mark.long) for other in (80, 89, 100))]
+)
 def test_the_kernel_compiles_for_each_kind_of_gpu(capability: int) -> None:
     """In a process of its own, in which kernels are not interpreted."""
     done = subprocess.run(

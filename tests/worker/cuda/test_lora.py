@@ -117,7 +117,7 @@ def _decode(
         torch.testing.assert_close(logits, torch.stack(expected), atol=3e-4, rtol=3e-4)
 
 
-@pytest.mark.parametrize("capability", [80, 90])
+@pytest.mark.parametrize("capability", [pytest.param(80, marks=pytest.mark.long), 90])
 def test_the_kernels_compile_for_a_gpu(capability: int) -> None:
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
     command = [sys.executable, "-m", "tests.worker.cuda.compile_lora", str(capability)]

@@ -18,9 +18,11 @@ from tests.worker.vision.prompts import Asked, text_with
 from tests.worker.vision.two_ranks import follow_with_a_fault, on_two_ranks
 
 COUNT = 5
+IN_EACH_RUN = ("llava", "gemma3", "pixtral", "internvl", "qwen2.5-vl", "qwen3-vl", "qwen3-vl-moe")
+"""On two ranks: a family for each kind of decoder. The others are `long`."""
 
 
-@pytest.fixture(scope="module", params=EVERY)
+@pytest.fixture(scope="module")
 def seer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Seer:
     return EVERY[request.param](tmp_path_factory.mktemp("model"))
 
@@ -38,7 +40,19 @@ def engine_on(ranks: int, seer: Seer) -> AbstractContextManager[World]:
     return RANKS[ranks](seer.path)
 
 
-@pytest.mark.parametrize("ranks", RANKS)
+CASES = [
+    pytest.param(
+        family,
+        ranks,
+        marks=[pytest.mark.long] if ranks == 2 and family not in IN_EACH_RUN else [],
+        id=f"{family}-{ranks}",
+    )
+    for family in EVERY
+    for ranks in RANKS
+]
+
+
+@pytest.mark.parametrize(("seer", "ranks"), CASES, indirect=["seer"], scope="module")
 def test_choices_and_embeddings_are_those_of_transformers(seer: Seer, ranks: int) -> None:
     """Two choices of a prompt are two requests, whose image is encoded once. A prompt is embedded
     by its last token, from what is cached of it, and by the mean of all its tokens."""

@@ -74,6 +74,7 @@ async def statuses(worker: WorkerProcess) -> dict[str, set[str]]:
     return found
 
 
+@pytest.mark.long
 async def test_the_edges_of_every_field_get_no_server_error(
     plain: WorkerProcess, tmp_path: Path
 ) -> None:
