@@ -26,7 +26,14 @@ FORMS = (
 
 SYSTEM_ROLES = ("system", "developer")
 
-_HEADS = tuple(MESSAGE + role.encode() + TEXT for role in SYSTEM_ROLES)
+_NAMES = {form.begins.encode(): form.name for form in FORMS}
+# One match, because every request is looked at.
+_BEGINNING = re.compile(
+    MESSAGE
+    + (b"(?:%b)" % b"|".join(role.encode() for role in SYSTEM_ROLES))
+    + TEXT
+    + (b"(?P<line>%b)" % b"|".join(map(re.escape, _NAMES)))
+)
 _MARKS = range(0xF5, 0x100)  # what precedes a text's neighbours, and is in no text
 _AFTER_LINE = re.compile(rb"\n+|(?=[\xf5-\xff])")
 
@@ -45,17 +52,13 @@ def prefix_without_volatile_line(
 ) -> tuple[bytes, tuple[PrefixImage, ...], str] | None:
     """Canonical bytes of a conversation without such a line, its images there, and the name of the
     form; None if its first message does not begin with one."""
-    message = max(0, data.find(MESSAGE))
-    head = next((head for head in _HEADS if data.startswith(head, message)), None)
-    if head is None:
+    found = _BEGINNING.match(data, max(0, data.find(MESSAGE)))
+    if found is None:
         return None
-    text = message + len(head)
-    for form in FORMS:
-        if data.startswith(form.begins.encode(), text):
-            after = _AFTER_LINE.search(data, text)
-            place = after.end() if after else len(data)
-            is_over = place == len(data) or data[place] in _MARKS  # the line was all of the text
-            rest = data[: text - len(TEXT) if is_over else text] + data[place:]
-            taken = len(data) - len(rest)
-            return rest, tuple(one._replace(end=one.end - taken) for one in images), form.name
-    return None
+    text = found.start("line")
+    after = _AFTER_LINE.search(data, text)
+    place = after.end() if after else len(data)
+    is_over = place == len(data) or data[place] in _MARKS  # the line was all of the text
+    rest = data[: text - len(TEXT) if is_over else text] + data[place:]
+    taken = len(data) - len(rest)
+    return rest, tuple(one._replace(end=one.end - taken) for one in images), _NAMES[found["line"]]

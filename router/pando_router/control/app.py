@@ -129,8 +129,8 @@ def create_control(
             raise ApiError(400, f"path must be one of {', '.join(ENDPOINTS)}", param="path")
         body, content_type = await request.body(), endpoint.content_type(request.headers.raw)
         asked = await reader.parsed(endpoint, body, content_type)
-        if live.settings.drop_volatile_lines:
-            asked, _ = asked.without_volatile_line()
+        if live.settings.drop_volatile_lines and (found := asked.without_volatile_line()):
+            asked, _ = found
         prompt = resolve(
             asked,
             names(request),

@@ -33,10 +33,6 @@ class RequestRow(msgspec.Struct, frozen=True, gc=False):
     tries: int
     migrations: int
 
-    @property
-    def is_smooth(self) -> bool:
-        return self.status < 400 and self.tries <= 1 and self.complete
-
 
 class RecentRequests:
     def __init__(self) -> None:
@@ -47,7 +43,7 @@ class RecentRequests:
     def add(self, row: RequestRow) -> None:
         self.last = row.number
         self._all.append(row)
-        if not row.is_smooth:
+        if row.status >= 400 or row.tries > 1 or not row.complete:
             self._rough.append(row)
 
     def after(self, number: int) -> list[RequestRow]:

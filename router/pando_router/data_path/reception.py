@@ -82,10 +82,9 @@ class Reception:
         content_type = endpoint.content_type(incoming.headers)
         request = await self._reader.parsed(endpoint, body, content_type)
         settings = self._live.settings
-        if settings.drop_volatile_lines:
-            request, form = request.without_volatile_line()
-            if form:
-                self._metrics.volatile_lines.labels(form).inc()
+        if settings.drop_volatile_lines and (found := request.without_volatile_line()):
+            request, form = found
+            self._metrics.volatile_lines.labels(form).inc()
         steering = self._steer.now(incoming.headers, admin=tenant.admin)
         models = Models(self._view.fleet, settings.aliases, tenant)
         prompt = resolve(request, models, incoming.path, steering, tenant)

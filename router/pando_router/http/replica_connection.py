@@ -7,6 +7,7 @@ from typing import Protocol, cast
 import httptools
 
 from pando_fleet.current import Current
+from pando_fleet.http.server.headers import Headers
 from pando_fleet.http.server.sweeper import NEVER, Sweeper
 from pando_router.http.answer import (
     MAX_UNREAD_BYTES,
@@ -65,6 +66,7 @@ class ReplicaConnection(asyncio.Protocol):
         "_loop",
         "_parser",
         "_pool",
+        "_raw_headers",
         "_reading",
         "_transport",
         "_until_close",
@@ -79,6 +81,7 @@ class ReplicaConnection(asyncio.Protocol):
         self._loop = pool.loop
         self._parser = httptools.HttpResponseParser(self)
         self._answer: Answer | None = None
+        self._raw_headers: Headers = []  # the answer's
         self.progress = _NOTHING
         self.is_check = False  # the current request is a health check
         self._head_bytes = 0
@@ -96,6 +99,7 @@ class ReplicaConnection(asyncio.Protocol):
 
     def send(self, request_head: bytes, body: bytes) -> Answer:
         self._answer = answer = Answer(self, self._loop)
+        self._raw_headers = answer.raw_headers
         self.progress = _NOTHING
         self._head_bytes = 0
         self._until_close = False
@@ -181,8 +185,8 @@ class ReplicaConnection(asyncio.Protocol):
             self._keeps_alive = False  # a second answer to one request: do not reuse
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self.progress is _HEAD and self._answer is not None:  # not a trailer
-            self._answer.raw_headers.append((name.lower(), value))
+        if self.progress is _HEAD:  # not a trailer
+            self._raw_headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         answer = self._answer

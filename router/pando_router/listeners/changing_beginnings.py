@@ -101,13 +101,13 @@ class ChangingBeginnings(Listener):
         self._log = BoundedLog("prompts differ early, so caches do not help", every_s=REPORT_S)
 
     def placed(self, exchange: Exchange, route: Route) -> None:
-        placement, order = route.placement, exchange.order
-        if placement is None or order is None or exchange.tries > 1:
+        order, placement = exchange.order, route.placement
+        if order is None or len(order.prompt.request.prefix) < LONG_BYTES:
             return
-        request = order.prompt.request
         if (
-            len(request.prefix) < LONG_BYTES
+            placement is None
             or placement.chosen.most_chunks * CHUNK_BYTES >= EARLY_BYTES
+            or exchange.tries > 1
         ):
             return
         tenant, model = exchange.tenant.name, order.prompt.targets[0].model
@@ -116,7 +116,7 @@ class ChangingBeginnings(Listener):
         if now - known.looked_s < EVERY_S:
             return
         known.looked_s = now
-        found = known.differs(request.prefix[:LONG_BYTES])
+        found = known.differs(order.prompt.request.prefix[:LONG_BYTES])
         if found is not None and found[1] >= TIMES:
             byte, times = found
             self._metrics.changing_beginnings.labels(model).inc()

@@ -3,7 +3,6 @@
 Most bodies are parsed in the loop, long ones in a thread, and the largest in a process.
 """
 
-from collections.abc import Awaitable
 from typing import Any
 
 from pando_fleet.http.body_process.process import BodyProcess
@@ -24,24 +23,26 @@ an object of the event loop."""
 
 _COMMA_COST = 64  # bytes of text that are parsed as fast as a prompt, which a comma may end
 
+SHORT_BYTES = 2 * INLINE_COST // (2 + _COMMA_COST)
+"""Of a body that costs no more than INLINE_COST even if every other byte is a comma. So they are
+not counted, which would take longer than most of what is done with such a body."""
+
 
 class BodyReader:
     def __init__(self) -> None:
         self._process = BodyProcess(large_bodies.__name__)
 
-    def parsed(
-        self, endpoint: Endpoint[Any], body: bytes, content_type: bytes
-    ) -> Awaitable[Request]:
+    async def parsed(self, endpoint: Endpoint[Any], body: bytes, content_type: bytes) -> Request:
         """As `Endpoint.parse`; of a large body's prefix only what has keys. Raises ApiError 400,
         and 503 if the process ended that parses large bodies."""
+        if len(body) <= SHORT_BYTES:
+            return endpoint.parse(body, content_type)
         cost = _cost(body)
         if cost is None:
-            return self._parsed_there(Parse(endpoint.paths[0], content_type), body)
-        return off_loop(lambda: endpoint.parse(body, content_type), cost, INLINE_COST)
-
-    async def _parsed_there(self, question: Parse, body: bytes) -> Request:
-        request: Request = (await self._process.ask(question, body))[0]
-        return request
+            question = Parse(endpoint.paths[0], content_type)
+            request: Request = (await self._process.ask(question, body))[0]
+            return request
+        return await off_loop(lambda: endpoint.parse(body, content_type), cost, INLINE_COST)
 
     async def renamed(
         self, endpoint: Endpoint[Any], body: bytes, content_type: bytes, model: str

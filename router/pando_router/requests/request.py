@@ -56,12 +56,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         images = counted(self.images, rule)
         return replace(self, images=images, prefix=with_room(self.prefix, images))
 
-    def without_volatile_line(self) -> tuple["Request", str | None]:
+    def without_volatile_line(self) -> tuple["Request", str] | None:
         """The request without a first line that changes with every call, and the form of that line;
-        the same request and None if there is none."""
+        None if there is none."""
         found = prefix_without_volatile_line(self.prefix, self.images)
         if found is None:
-            return self, None
+            return None
         prefix, images, form = found
         return replace(self, prefix=prefix, images=images), form
 

@@ -24,25 +24,27 @@ UNDERSCORE = b"_"
 underscores, as CGI and WSGI do, `content_length` would be taken for the header of the framing."""
 
 KEYS = frozenset((b"authorization", b"x-api-key"))
-_PRIORITY = frozenset((PRIORITY_HEADER,))
-_DROPPED_WITH_KEYS = NOT_FORWARDED | KEYS
 
 
 @dataclass(frozen=True, slots=True)
-class _Keys:
-    """The key that replaces the client's at a replica; no headers: none."""
+class _Rules:
+    """The key that replaces the client's at a replica, and which of its headers never pass."""
 
-    usual: Headers
+    usual: Headers  # with the key; none: the client's own passes
     own: dict[str, Headers]  # by URL: upstreams with a key file
-    ends_here: bool  # this router checks the clients' keys
+    dropped: frozenset[bytes]
+    dropped_for_key: frozenset[bytes]  # where another key is added
 
     @classmethod
-    def of(cls, settings: RouterSettings) -> "_Keys":
+    def of(cls, settings: RouterSettings) -> "_Rules":
         usual = settings.upstream_api_key
+        priority = () if settings.allow_priority_header else (PRIORITY_HEADER,)
+        dropped = NOT_FORWARDED.union(priority)
         return cls(
             _bearer(usual) if usual else [],
             {one.url: _bearer(one.api_key) for one in settings.upstream if one.api_key is not None},
-            settings.api_keys is not None,
+            dropped if settings.api_keys is None else dropped | KEYS,  # else keys end here
+            dropped | KEYS,
         )
 
 
@@ -54,13 +56,12 @@ class Forwarding:
     """
 
     def __init__(self, live: Live) -> None:
-        self._live = live
-        self._keys = live.derived(_Keys.of)
+        self._rules = live.derived(_Rules.of)
 
     def key(self, url: str) -> Headers:
         """The header by which the router authenticates at `url`, or none."""
-        keys = self._keys.now
-        return keys.own.get(url, keys.usual)
+        rules = self._rules.now
+        return rules.own.get(url, rules.usual)
 
     def __call__(
         self,
@@ -72,12 +73,9 @@ class Forwarding:
         connection: bytes = b"",
     ) -> Headers:
         """The headers for the replica at `url`; `connection` is the client's Connection header."""
-        keys = self._keys.now
-        added = keys.own.get(url, keys.usual)
-        dropped = _DROPPED_WITH_KEYS if keys.ends_here or added else NOT_FORWARDED
-        if not self._live.settings.allow_priority_header:
-            dropped |= _PRIORITY
-        kept = without(headers, dropped, connection)
+        rules = self._rules.now
+        added = rules.own.get(url, rules.usual)
+        kept = without(headers, rules.dropped_for_key if added else rules.dropped, connection)
         names = b"\n".join([name for name, _ in kept])
         if OWN in names or UNDERSCORE in names:  # most have neither: one look at all costs less
             kept = [

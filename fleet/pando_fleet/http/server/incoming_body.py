@@ -59,15 +59,16 @@ class IncomingBody:
         "_bodies",
         "_body_waiter",
         "_bound",
+        "_client",
         "_connection",
         "_content_length",
         "_expects_continue",
         "_mark",
+        "_max_values",
         "_received",
         "_values",
         "body_bytes",
         "body_complete",
-        "client",
         "content_encoding",
         "taken",
     )
@@ -91,8 +92,9 @@ class IncomingBody:
         self._bound: int | None = None  # limit of the body while `body` waits for it
         self._bodies: Bodies | None = None  # all that share the memory, once `body` is called
         self.taken = 0  # bytes of this body that count there
-        self.client = ""  # whose body it is
-        self._values: JsonValues | None = None  # counts them, if they are bounded
+        self._client: str | None = None  # whose body it is, if it is not its address's
+        self._max_values: int | None = None
+        self._values: JsonValues | None = None  # counts those of a longer body, if bounded
         self._mark = (0.0, 0)  # when a time of the body's rate began, and its bytes then
         self._body_waiter: asyncio.Future[None] | None = None
 
@@ -123,15 +125,12 @@ class IncomingBody:
             raise _too_large(max_bytes)
         if self.content_encoding is not None and self.content_encoding.lower() != b"identity":
             raise ApiError(415, "compressed request bodies are not supported")
-        self.client = (self.peer or ("", 0))[0] if client is None else client
-        self._bodies = bodies
+        self._client, self._max_values, self._bodies = client, max_values, bodies
         to_come = (self._content_length or 0) - self.body_bytes
-        if not self._take_what_came() or (to_come > 0 and not bodies.has_room(to_come, self)):
+        if not self._take_what_came(bodies) or (to_come > 0 and not bodies.has_room(to_come, self)):
             raise _no_room()
-        if max_values is not None:
-            self._values = values = JsonValues(max_values)
-            if self.body_bytes > UNCOUNTED_BYTES and not _fits(values, self._so_far()):
-                raise _too_many(max_values)
+        if self.body_bytes > UNCOUNTED_BYTES and (refusal := self._counted(self._so_far())):
+            raise refusal
         if not self.body_complete:
             if not bodies.begins(self):
                 raise _no_room()
@@ -159,13 +158,22 @@ class IncomingBody:
             self._body_waiter = self._bound = None
             self._connection.body_came()
 
-    def _take_what_came(self) -> bool:
+    def _take_what_came(self, bodies: Bodies) -> bool:
         """Counts the received bytes among all bodies'. Returns False if there is no room."""
-        if self._bodies is not None:
-            if not self._bodies.take(self.body_bytes - self.taken, self):
-                return False
-            self.taken = self.body_bytes
+        if not bodies.take(self.body_bytes - self.taken, self):
+            return False
+        self.taken = self.body_bytes
         return True
+
+    def _counted(self, chunk: bytes) -> ApiError | None:
+        """Counts a chunk's values. Returns the refusal if there are too many now."""
+        if self._max_values is None:
+            return None
+        if self._values is None:
+            self._values = JsonValues(self._max_values)
+        for start in range(0, len(chunk), UNCOUNTED_BYTES):
+            self._values.feed(chunk[start : start + UNCOUNTED_BYTES])
+        return _too_many(self._max_values) if self._values.too_many else None
 
     def bytes_s(self) -> float:
         since, size = self._mark
@@ -212,12 +220,12 @@ class IncomingBody:
             return
         if self._bound is not None and self.body_bytes > self._bound:
             self.fail_body(_too_large(self._bound))
-        elif not self._take_what_came():
+        elif not self._take_what_came(self._bodies):
             self.fail_body(_no_room())
-        elif self._values is not None and self.body_bytes > UNCOUNTED_BYTES:
+        elif self.body_bytes > UNCOUNTED_BYTES:
             uncounted = chunk if before > UNCOUNTED_BYTES else self._so_far()
-            if not _fits(self._values, uncounted):
-                self.fail_body(_too_many(self._values.most))
+            if refusal := self._counted(uncounted):
+                self.fail_body(refusal)
 
     def _so_far(self) -> bytes:
         received = self._received
@@ -237,12 +245,12 @@ class IncomingBody:
         """The client's address and port."""
         return self._connection.peer
 
-
-def _fits(values: JsonValues, chunk: bytes) -> bool:
-    """Counts a chunk's values. Returns False if there are too many now."""
-    for start in range(0, len(chunk), UNCOUNTED_BYTES):
-        values.feed(chunk[start : start + UNCOUNTED_BYTES])
-    return not values.too_many
+    @property
+    def client(self) -> str:
+        """Whose body it is. Few are asked: only when there is no room for all."""
+        if self._client is None:
+            self._client = (self.peer or ("", 0))[0]
+        return self._client
 
 
 def _no_room() -> ApiError:
