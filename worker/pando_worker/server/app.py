@@ -27,12 +27,10 @@ from pando_worker.server.endpoints import (
 )
 from pando_worker.server.errors import ApiError, bad_request, error_response, internal_error
 from pando_worker.server.front.edge import BodyLimits, Edge
+from pando_worker.server.front.json_bodies import UNREADABLE
 from pando_worker.server.pooling import NoEmbeddings
 from pando_worker.server.protocol.validation import validation_error
 from pando_worker.server.service import Service
-
-# FastAPI's message for a body that its JSON parser fails on.
-_UNREADABLE = "There was an error parsing the body"
 
 _GENERATING: Final = (completions, native)
 _CONVERSING: Final = (chat, messages, responses)
@@ -75,11 +73,7 @@ def make_app(service: Service) -> Edge:
     ):
         app.include_router(endpoints.routes(service))
     app.include_router(responses.kept_routes(service))
-    app.exception_handler(ApiError)(_api_error)
-    app.exception_handler(RequestValidationError)(_invalid_request)
-    app.exception_handler(HTTPException)(_http_error)
-    app.exception_handler(RecursionError)(_nested_too_deep)
-    app.exception_handler(Exception)(_failure)
+    answer_errors(app)
     settings = service.settings
     return Edge(
         app,
@@ -90,6 +84,15 @@ def make_app(service: Service) -> Edge:
         BodyLimits(settings.max_body_bytes, settings.max_body_values),
         service.tracing,
     )
+
+
+def answer_errors(app: FastAPI) -> None:
+    """Gives the app's errors the form of their API."""
+    app.exception_handler(ApiError)(_api_error)
+    app.exception_handler(RequestValidationError)(_invalid_request)
+    app.exception_handler(HTTPException)(_http_error)
+    app.exception_handler(RecursionError)(_nested_too_deep)
+    app.exception_handler(Exception)(_failure)
 
 
 async def _api_error(request: Request, error: ApiError) -> Response:
@@ -121,7 +124,7 @@ async def _http_error(request: Request, error: HTTPException) -> Response:
             message = f"there is no {what}"
         case 405:
             message = f"this path has no method {what}"
-        case 400 if error.detail == _UNREADABLE:
+        case 400 if error.detail == UNREADABLE:
             message = "the request body cannot be read: it is nested too deeply, or has a number"
             message += " of too many digits, or is not Unicode"
         case _:

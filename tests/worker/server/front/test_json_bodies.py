@@ -1,14 +1,19 @@
 """Bodies are read as Python's own reader reads them."""
 
+import gc
 import json
 import math
 from typing import Any
 
 import pytest
+from fastapi import APIRouter, FastAPI, Request
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pando_worker.server.front.json_bodies import read_json
+from pando_worker.server.app import answer_errors
+from pando_worker.server.errors import bad_request
+from pando_worker.server.front.json_bodies import json_route, read_json
+from pando_worker.server.protocol.chats.chat import ChatRequest
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 VALUES = st.recursive(
@@ -68,3 +73,52 @@ def test_errors_are_those_of_pythons_reader(data: bytes) -> None:
     with pytest.raises(type(expected.value)) as found:
         read_json(data)
     assert str(found.value) == str(expected.value)
+
+
+def refuse(data: bytes) -> None:
+    if b"refused" in data:
+        raise bad_request("the body is refused before it is read", "messages")
+
+
+async def status_of(app: FastAPI, body: bytes) -> int:
+    statuses: list[int] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body}
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/chat",
+        "query_string": b"",
+        "headers": [(b"content-type", b"application/json")],
+        "state": {"request_id": "a"},
+    }
+    await app(scope, receive, send)
+    [status] = statuses
+    return status
+
+
+@pytest.mark.parametrize(
+    "body", [b"{", b'{"messages": 5}', b'{"messages": ["refused"]}', b"[" * 5000]
+)
+async def test_a_refused_body_waits_for_no_garbage_collection(body: bytes) -> None:
+    router, app = APIRouter(route_class=json_route(refuse)), FastAPI()
+
+    @router.post("/chat")
+    async def chat(body: ChatRequest) -> None: ...
+
+    app.include_router(router)
+    answer_errors(app)
+    gc.collect()
+    gc.disable()
+    try:
+        assert await status_of(app, body) == 400
+        requests = [one for one in gc.get_objects() if isinstance(one, Request)]
+        assert requests == []
+    finally:
+        gc.enable()

@@ -21,6 +21,9 @@ from pando_worker.server.front.long_texts import LONG_BODY
 
 _BODY = ("body",)  # FastAPI's place of the whole body
 
+UNREADABLE = "There was an error parsing the body"
+"""FastAPI's message for a body that its JSON parser fails on."""
+
 Validate = Callable[[Any], tuple[Any, list[Any]]]
 
 
@@ -80,7 +83,12 @@ class _JsonRequest(Request):
             self._refuse(data)
         except ApiError as error:
             raise _RefusedError(error) from None
-        value = read_json(data)
+        try:
+            value = read_json(data)
+        except json.JSONDecodeError as error:
+            raise _RefusedError(_no_json(error)) from None
+        except (ValueError, RecursionError):
+            raise _RefusedError(HTTPException(400, UNREADABLE)) from None
         try:
             model, errors = self._validate(value)
         except (ApiError, RecursionError) as error:
@@ -91,7 +99,8 @@ class _JsonRequest(Request):
 
 
 class _RefusedError(HTTPException):
-    """The only exception that FastAPI passes on while it reads a body."""
+    """The only exception that FastAPI passes on while it reads a body. It makes errors of the
+    others, in frames to which these then refer."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(400)
@@ -103,6 +112,15 @@ class _RefusedError(HTTPException):
         error: Exception = self.args[0]
         self.args = ()
         return error
+
+
+def _no_json(error: json.JSONDecodeError) -> RequestValidationError:
+    """As FastAPI's own, without the text."""
+    ctx = {"error": error.msg}
+    place = (*_BODY, error.pos)
+    return RequestValidationError(
+        [{"type": "json_invalid", "loc": place, "msg": "JSON decode error", "ctx": ctx}]
+    )
 
 
 def read_json(data: bytes) -> Any:
