@@ -5,10 +5,11 @@ rest to the replica.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from math import inf, isfinite
 
 from pando_fleet.http.errors import bad_request
+from pando_fleet.http.server.headers import name_of
 
 SECONDS = b"x-request-timeout"
 MILLISECONDS = b"x-request-timeout-ms"
@@ -18,11 +19,13 @@ _COUNT = re.compile(rb"[1-9][0-9]{0,8}")
 _MAX_MS = 999_999_999  # nine digits
 
 
-def time_limit_s(headers: Iterable[tuple[bytes, bytes]]) -> float:
+def time_limit_s(headers: Sequence[tuple[bytes, bytes]]) -> float:
     """The time limit in seconds, the shortest one in the headers; infinity without one.
 
     Header names must be lower case. Raises ApiError 400 for an invalid value.
     """
+    if HEADERS.isdisjoint(map(name_of, headers)):
+        return inf
     limit_s = inf
     for name, value in headers:
         if name in HEADERS:

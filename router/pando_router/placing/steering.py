@@ -6,6 +6,7 @@ The body's `user` field may name a session, too, see `Prompt.session`.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pando_fleet.http.server.headers import name_of
 from pando_router.configuration.settings import PolicyName, RouterSettings
 from pando_router.errors import ApiError, bad_request
 from pando_router.policies import POLICIES
@@ -38,6 +39,8 @@ class Steerer:
         Raises ApiError: 400 for an unknown policy; 403 if requests may not choose one, or if the
         key is not an `admin`'s and the request asks for all candidates, which cost more to place.
         """
+        if self._names.isdisjoint(map(name_of, headers)):
+            return UNSTEERED
         policy, session, explain = None, b"", False
         for name, value in headers:
             if name not in self._names:
@@ -52,9 +55,7 @@ class Steerer:
                     raise ApiError(
                         403, "only admin keys may use x-pando-explain", param="x-pando-explain"
                     )
-        if policy or session or explain:
-            return Steering(policy, session, explain)
-        return UNSTEERED
+        return Steering(policy, session, explain)
 
     def _policy(self, value: bytes) -> PolicyName:
         if not self._allowed:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pydantic import SecretStr
 
 from pando_fleet.http.api_key import bearer
-from pando_fleet.http.server.headers import Headers
+from pando_fleet.http.server.headers import Headers, name_of
 from pando_router.api_keys.tenant import Tenant
 from pando_router.configuration.live import Live
 from pando_router.configuration.settings import RouterSettings
@@ -76,7 +76,7 @@ class Forwarding:
         rules = self._rules.now
         added = rules.own.get(url, rules.usual)
         kept = without(headers, rules.dropped_for_key if added else rules.dropped, connection)
-        names = b"\n".join([name for name, _ in kept])
+        names = b"\n".join(map(name_of, kept))
         if OWN in names or UNDERSCORE in names:  # most have neither: one look at all costs less
             kept = [
                 header

@@ -3,9 +3,14 @@
 from collections.abc import Iterable
 from functools import lru_cache
 from http import HTTPStatus
+from operator import itemgetter
 
 Header = tuple[bytes, bytes]
 Headers = list[Header]
+
+name_of = itemgetter(0)
+"""A header's name. `map(name_of, headers)` costs a fraction of a loop, which most requests do not
+need, as they have none of the rarer headers."""
 
 
 @lru_cache(maxsize=1024)
