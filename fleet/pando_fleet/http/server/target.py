@@ -13,8 +13,7 @@ def split(target: bytes) -> tuple[bytes, str, bytes]:
     """
     if target[:1] != b"/" and target != b"*":
         target = _origin_form(target)
-    if b"#" in target:
-        target = target.partition(b"#")[0]
+    target = target.partition(b"#")[0]
     raw_path, _, query = target.partition(b"?")
     path = raw_path.decode("ascii")
     return target, unquote(path) if "%" in path else path, query
