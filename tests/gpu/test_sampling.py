@@ -8,7 +8,8 @@ import torch
 
 from pando_worker.batch import SamplingBatch
 from pando_worker.cuda.nucleus import RadixNucleus
-from pando_worker.runner.sampling.sampler import BY_TORCH, Searches, sample
+from pando_worker.runner.sampling.ops import BY_TORCH, SamplingOps
+from pando_worker.runner.sampling.sampler import sample
 
 ROWS, VOCAB = 48, 32_000
 
@@ -39,31 +40,31 @@ def one(whole: SamplingBatch, row: int) -> SamplingBatch:
 
 
 @pytest.fixture(params=["sorted", "flashinfer", "one kernel"])
-def searches(request: pytest.FixtureRequest) -> Searches:
+def ops(request: pytest.FixtureRequest) -> SamplingOps:
     match request.param:
         case "flashinfer":
-            return Searches(nucleus=RadixNucleus())
+            return SamplingOps(nucleus=RadixNucleus())
         case "one kernel":
-            return Searches(draw=import_module("pando_worker.cuda.sampling").draw_tokens)
+            return SamplingOps(draw=import_module("pando_worker.cuda.sampling").draw_tokens)
     return BY_TORCH
 
 
 def test_draws_are_the_cpus_but_for_rounding_at_the_borders(
-    gpu: torch.device, searches: Searches
+    gpu: torch.device, ops: SamplingOps
 ) -> None:
     logits = torch.randn(ROWS, VOCAB, generator=torch.Generator().manual_seed(0)) * 3
     here = sample(logits, params(ROWS))
-    there = sample(logits.to(gpu), params(ROWS), searches).cpu()
+    there = sample(logits.to(gpu), params(ROWS), ops).cpu()
     assert (here == there).float().mean() >= 0.95
 
 
 def test_a_row_draws_the_same_alone_as_in_a_batch_and_again(
-    gpu: torch.device, searches: Searches
+    gpu: torch.device, ops: SamplingOps
 ) -> None:
     logits = (torch.randn(ROWS, VOCAB, generator=torch.Generator().manual_seed(1)) * 3).to(gpu)
     whole = params(ROWS)
-    drawn = sample(logits.clone(), whole, searches)
-    assert torch.equal(drawn, sample(logits.clone(), whole, searches))
+    drawn = sample(logits.clone(), whole, ops)
+    assert torch.equal(drawn, sample(logits.clone(), whole, ops))
     for row in range(ROWS):
-        alone = sample(logits[row : row + 1].clone(), one(whole, row), searches)
+        alone = sample(logits[row : row + 1].clone(), one(whole, row), ops)
         assert alone.item() == drawn[row].item()

@@ -10,10 +10,11 @@ from pando_worker.batch import SamplingBatch
 from pando_worker.cpu.attention import CpuAttention
 from pando_worker.cpu.kernels import Kernels
 from pando_worker.cpu.ops import CpuOps
-from pando_worker.cpu.search import best_by, forbid_by, totals_by
+from pando_worker.cpu.sampling import best_by, forbid_by, totals_by
 from pando_worker.models.ops import TorchOps
 from pando_worker.runner.sampling.edits import apply_mask
-from pando_worker.runner.sampling.sampler import Searches, sample
+from pando_worker.runner.sampling.ops import SamplingOps
+from pando_worker.runner.sampling.sampler import sample
 from pando_worker.runner.trial import trial_batch
 from tests.worker.model.test_attention import (
     BATCHES,
@@ -210,8 +211,8 @@ def test_sampling_with_it_gives_the_same_tokens(kernels: Kernels, width: int) ->
         seed=rows,
         step=rows,
     )
-    searches = Searches(best=best_by(kernels, threads=2))
-    found = sample(logits.clone(), params, searches)
+    ops = SamplingOps(best=best_by(kernels, threads=2))
+    found = sample(logits.clone(), params, ops)
     assert torch.equal(found, sample(logits.clone(), params))
     assert found[4] == -1
     assert ((found >= -1) & (found < width)).all()

@@ -3,7 +3,8 @@
 import torch
 
 from pando_worker.cuda.nucleus import RadixNucleus
-from pando_worker.runner.sampling.sampler import Searches, sample
+from pando_worker.runner.sampling.ops import SamplingOps
+from pando_worker.runner.sampling.sampler import sample
 from tests.gpu.test_sampling import ROWS, params
 from tests.worker.cuda.flashinfer_by_the_book import ByTheBook
 
@@ -12,7 +13,7 @@ def test_draws_are_those_of_the_sampler_that_sorts() -> None:
     logits = torch.randn(ROWS, 1000, generator=torch.Generator().manual_seed(0)) * 3
     limits = params(ROWS)
     assert 0 < (limits.top_p < 1).sum() < ROWS
-    drawn = sample(logits.clone(), limits, Searches(nucleus=RadixNucleus(ByTheBook())))
+    drawn = sample(logits.clone(), limits, SamplingOps(nucleus=RadixNucleus(ByTheBook())))
     assert torch.equal(drawn, sample(logits.clone(), limits))
 
 

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pando_worker.cuda.sampling import draw_tokens
-from pando_worker.runner.sampling.sampler import Searches, sample
+from pando_worker.runner.sampling.ops import SamplingOps
+from pando_worker.runner.sampling.sampler import sample
 from tests.examples import examples
 from tests.gpu.test_sampling import ROWS, params
 from tests.worker.cuda.drawing import drawn
@@ -87,5 +88,5 @@ def test_tokens_are_those_of_sorted_sums(
 def test_the_sampler_draws_the_same_tokens_by_the_kernel() -> None:
     logits = torch.randn(ROWS, 1000, generator=torch.Generator().manual_seed(0)) * 3
     limits = params(ROWS)
-    by_kernel = sample(logits.clone(), limits, Searches(draw=draw_tokens))
+    by_kernel = sample(logits.clone(), limits, SamplingOps(draw=draw_tokens))
     assert torch.equal(by_kernel, sample(logits.clone(), limits))

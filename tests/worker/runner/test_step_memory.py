@@ -15,7 +15,7 @@ from pando_worker.models.parallel import ParallelGroup
 from pando_worker.runner import model_runner
 from pando_worker.runner.loading import LoadedModel, load_model
 from pando_worker.runner.model_runner import TorchModelRunner
-from pando_worker.runner.sampling.sampler import Searches
+from pando_worker.runner.sampling.ops import SamplingOps
 from pando_worker.runner.step_memory import LargestSteps
 from pando_worker.settings import WorkerSettings
 from tests.worker.cuda.flashinfer_by_the_book import ByTheBook
@@ -119,7 +119,7 @@ def test_top_p_is_searched_as_wide_as_in_service(tmp_path: Path) -> None:
         widths.append(weights.shape[1])
         return search(weights, shares)
 
-    runner._searches = Searches(nucleus=noted)
+    runner._sampling_ops = SamplingOps(nucleus=noted)
     runner.run_trial(load_model(settings_for(tmp_path), ParallelGroup()).steps)
     tried = set(widths)
     widths.clear()

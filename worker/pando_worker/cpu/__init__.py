@@ -8,7 +8,7 @@ Read in this order:
     prebuilt.py   libraries for images without a compiler
     ops.py        a model's operations with these kernels
     attention.py  attention that reads the paged pool directly
-    search.py     the largest logit of each row, their sums, and masks
+    sampling.py   the largest logit of each row, their sums, and masks: the sampler's operations
 
 Imports `attention` and the models' operations; the runner chooses between it and torch.
 """

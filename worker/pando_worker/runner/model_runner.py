@@ -15,7 +15,7 @@ from pando_worker.attention.torch_backend import TorchAttention
 from pando_worker.batch import ForwardBatch, SourceRows
 from pando_worker.cores import available_cores
 from pando_worker.cpu.attention import CpuAttention
-from pando_worker.cpu.search import best_by, forbid_by, totals_by
+from pando_worker.cpu.sampling import best_by, forbid_by, totals_by
 from pando_worker.cuda.device import most_bytes
 from pando_worker.models.config import ModelConfig
 from pando_worker.models.kinds.encoder_decoder import AudioInput, source_positions
@@ -33,7 +33,7 @@ from pando_worker.runner.cpu.cpu_tape import DecodeTapes
 from pando_worker.runner.cpu.packing import pack
 from pando_worker.runner.cpu.race import NotedOps
 from pando_worker.runner.cuda.cuda_graph import CudaGraphRunner
-from pando_worker.runner.cuda.cuda_path import choose_attention, choose_searches
+from pando_worker.runner.cuda.cuda_path import choose_attention, choose_sampling_ops
 from pando_worker.runner.cuda.graphs import capture_graphs
 from pando_worker.runner.cuda.piecewise_graph import PiecewiseGraphs
 from pando_worker.runner.image_embeddings import ImageEmbeddings
@@ -44,8 +44,8 @@ from pando_worker.runner.sampling.choices import choose
 from pando_worker.runner.sampling.future_tokens import FutureTokens
 from pando_worker.runner.sampling.histories import Histories
 from pando_worker.runner.sampling.logprobs import probed_logprobs, prompt_logprobs
+from pando_worker.runner.sampling.ops import SamplingOps
 from pando_worker.runner.sampling.pooling import pool
-from pando_worker.runner.sampling.sampler import Searches
 from pando_worker.runner.sampling.step import TorchStep
 from pando_worker.runner.step_memory import LargestSteps
 from pando_worker.runner.trial import trial_batch
@@ -153,7 +153,7 @@ class TorchModelRunner:
         self.attention: AttentionBackend = plain
         if loaded.device.type == "cuda":
             self.attention = choose_attention(settings, loaded, plain)
-        self._searches = choose_searches(self.attention)
+        self._sampling_ops = choose_sampling_ops(self.attention)
         return plain
 
     def _with_sized_pool(self, settings: WorkerSettings, loaded: LoadedModel) -> LoadedModel:
@@ -225,7 +225,7 @@ class TorchModelRunner:
             if batch.probed is not None:
                 probed = probed_logprobs(head, batch.probed, self._device)
             if batch.chosen is not None:
-                choices = choose(head, batch.chosen, self.config.vocab_size, self._searches)
+                choices = choose(head, batch.chosen, self.config.vocab_size, self._sampling_ops)
             logits, pooled = self._head(batch, hidden), pool(hidden, batch)
             if pooled is not None and isinstance(self._model, CausalLM):
                 pooled = self._model.classify(pooled)
@@ -243,7 +243,7 @@ class TorchModelRunner:
             self._futures,
             self._histories,
             self._group,
-            self._searches,
+            self._sampling_ops,
             failed_images,
         )
 
@@ -374,7 +374,9 @@ class TorchModelRunner:
         if not isinstance(fast, CpuAttention):
             return
         by = (fast.kernels, fast.threads)
-        self._searches = Searches(best=best_by(*by), totals=totals_by(*by), forbid=forbid_by(*by))
+        self._sampling_ops = SamplingOps(
+            best=best_by(*by), totals=totals_by(*by), forbid=forbid_by(*by)
+        )
         if recorded:
             pages = -(-self.context_length // page_size)
             source_pages = -(-self._source.positions // page_size) if self._source else 0

@@ -24,7 +24,7 @@ from pando_worker.models.errors import UnsupportedModel
 from pando_worker.models.layers.experts.mixture import MixtureOfExperts
 from pando_worker.models.mixture import FusedExperts
 from pando_worker.runner.loading import LoadedModel
-from pando_worker.runner.sampling.sampler import BY_TORCH, Searches
+from pando_worker.runner.sampling.ops import BY_TORCH, SamplingOps
 from pando_worker.settings import WorkerSettings
 
 log = logging.getLogger("pando.worker.cuda")
@@ -73,14 +73,14 @@ def choose_attention(
     return attention
 
 
-def choose_searches(attention: AttentionBackend) -> Searches:
-    """The sampler's searches: with flashinfer's attention one kernel of our own for everything, or
-    without a compiler for it flashinfer's search for top-p."""
+def choose_sampling_ops(attention: AttentionBackend) -> SamplingOps:
+    """The sampler's operations: with flashinfer's attention one kernel of our own for everything,
+    or without a compiler for it flashinfer's search for top-p."""
     if not isinstance(attention, FlashinferAttention):
         return BY_TORCH
     if missing_for_triton():
-        return Searches(nucleus=RadixNucleus())
-    return Searches(draw=import_module("pando_worker.cuda.sampling").draw_tokens)
+        return SamplingOps(nucleus=RadixNucleus())
+    return SamplingOps(draw=import_module("pando_worker.cuda.sampling").draw_tokens)
 
 
 def most_tokens(settings: WorkerSettings, loaded: LoadedModel) -> int:

@@ -10,7 +10,8 @@ from torch import Tensor
 from pando_worker.batch import Choices, ChosenTokens, SamplingBatch, SpeechRows
 from pando_worker.runner.sampling.edits import apply_mask, prefer_timestamps
 from pando_worker.runner.sampling.logprobs import SCORE_BYTES, token_logprobs
-from pando_worker.runner.sampling.sampler import Searches, sample
+from pando_worker.runner.sampling.ops import SamplingOps
+from pando_worker.runner.sampling.sampler import sample
 from pando_worker.tensors.transfer import HostCopy
 
 
@@ -30,7 +31,7 @@ def choose(
     head: Callable[[NDArray[np.int64]], Tensor],
     chosen: ChosenTokens,
     vocab_size: int,
-    searches: Searches,
+    ops: SamplingOps,
 ) -> ArrivingChoices:
     """As sampling chooses at temperature 0; in blocks, which bounds the memory of logits.
 
@@ -42,11 +43,11 @@ def choose(
     for start in range(0, len(chosen.after), size):
         block = slice(start, start + size)
         logits, firsts = head(chosen.after[block]), chosen.first_timestamps[block]
-        (searches.forbid or apply_mask)(logits, chosen.mask[block])
+        (ops.forbid or apply_mask)(logits, chosen.mask[block])
         prefer_timestamps(logits, SpeechRows(np.arange(len(firsts)), firsts))
-        found = sample(logits, _greedy(len(firsts)), searches)
+        found = sample(logits, _greedy(len(firsts)), ops)
         tokens.append(found)
-        logprobs.append(token_logprobs(logits, found, 0, searches).chosen)
+        logprobs.append(token_logprobs(logits, found, 0, ops).chosen)
     return ArrivingChoices(torch.cat(tokens), torch.cat(logprobs))
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pando_worker.batch import Logprobs, ProbedTokens, PromptScores
-from pando_worker.runner.sampling.sampler import BY_TORCH, Searches
+from pando_worker.runner.sampling.ops import BY_TORCH, SamplingOps
 from pando_worker.tensors.transfer import HostCopy, to_device
 
 # Prompt logits in memory at a time: for 32k tokens and a vocabulary of 128k, all take 16 GiB. The
@@ -40,20 +40,20 @@ class ArrivingLogprobs:
 
 @torch.inference_mode()
 def token_logprobs(
-    logits: Tensor, tokens: Tensor, top: int, searches: Searches = BY_TORCH
+    logits: Tensor, tokens: Tensor, top: int, ops: SamplingOps = BY_TORCH
 ) -> DeviceLogprobs:
     """Log-probabilities of `tokens`, [n], and of the `top` most likely tokens.
 
     Args:
         logits: float32 [n, vocab_size]
         tokens: int64 [n]; the log-probability for -1 is meaningless
-        searches: the device's own
+        ops: the device's own
     """
     size = max(1, SCORE_BYTES // (logits.shape[1] * logits.itemsize))
     if len(logits) > size:
         parts = [slice(start, start + size) for start in range(0, len(logits), size)]
-        return _joined([token_logprobs(logits[p], tokens[p], top, searches) for p in parts])
-    total = (searches.totals or _totals)(logits)[:, None]
+        return _joined([token_logprobs(logits[p], tokens[p], top, ops) for p in parts])
+    total = (ops.totals or _totals)(logits)[:, None]
     best = logits.topk(min(top, logits.shape[1]), dim=-1)
     chosen = logits.gather(1, tokens.clamp(min=0)[:, None]) - total
     return DeviceLogprobs(chosen[:, 0], best.indices.int(), best.values - total)

@@ -9,59 +9,17 @@ token where the cumulative weights, in vocabulary order, exceed it. No operation
 request's tokens do not depend on its batch.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from pando_worker.batch import Float32, Int32, Int64, SamplingBatch
+from pando_worker.batch import Float32, Int64, SamplingBatch
+from pando_worker.runner.sampling.ops import BY_TORCH, Nucleus, SamplingOps
 from pando_worker.tensors.transfer import to_device
 
 UInt64 = NDArray[np.uint64]
-
-Best = Callable[[Tensor], tuple[Tensor, Tensor]]
-"""A device's own search in logits [rows, vocab_size]: the largest logit of each row, [rows], NaN if
-the row has one, and the first token with it, int64 [rows]."""
-
-Nucleus = Callable[[Tensor, Tensor], Tensor]
-"""A device's own search in weights [rows, vocab_size], of which the largest is 1: the lowest
-weight, float32 [rows], in the smallest set of tokens that holds a share, [rows] in (0, 1), of the
-sum."""
-
-
-Draw = Callable[[Tensor, Tensor], Tensor]
-"""A device's own `sample`, of logits [rows, vocab_size] and, float64 [5, rows], of each row's
-temperature, top_k, top_p, min_p and random number."""
-
-
-Totals = Callable[[Tensor], Tensor]
-"""A device's own `logsumexp` of each row of logits [rows, vocab_size], [rows]."""
-
-Forbid = Callable[[Tensor, Int32], None]
-"""A device's own way to add -inf, in place, to the logits [rows, vocab_size] that a mask forbids,
-as of `apply_mask`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Searches:
-    """A device's own searches, and passes over the logits around them; None: torch's.
-
-    Attributes:
-        draw: takes the place of best and nucleus
-    """
-
-    best: Best | None = None
-    nucleus: Nucleus | None = None
-    draw: Draw | None = None
-    totals: Totals | None = None
-    forbid: Forbid | None = None
-
-
-BY_TORCH = Searches()
 
 # Vocabularies are searched in two steps: the best block, then the best token in it. Nearly every
 # vocabulary is a multiple of 64. Measured at 32 x 131,072 on CPU: argmax takes 3.7 ms as a whole
@@ -79,25 +37,25 @@ SAMPLE_BYTES = 64 * 2**20
 
 
 @torch.inference_mode()
-def sample(logits: Tensor, params: SamplingBatch, searches: Searches = BY_TORCH) -> Tensor:
+def sample(logits: Tensor, params: SamplingBatch, ops: SamplingOps = BY_TORCH) -> Tensor:
     """Next tokens, int64 [rows]; -1 if none can be drawn, because a row's logits contain NaN or
     +inf or because every token is forbidden.
 
     Args:
         logits: float32 [rows, vocab_size]; -inf forbids a token
-        searches: the device's own searches
+        ops: the device's own
     """
-    if searches.draw is not None:
-        return searches.draw(logits, to_device(_limits(params), logits.device))
+    if ops.draw is not None:
+        return ops.draw(logits, to_device(_limits(params), logits.device))
     size = max(1, SAMPLE_BYTES // (logits.shape[1] * logits.itemsize))
     if len(logits) > size:
         parts = [slice(start, start + size) for start in range(0, len(logits), size)]
-        return torch.cat([sample(logits[p], _rows_of(params, p), searches) for p in parts])
-    best, tokens = (searches.best or _best)(logits)
+        return torch.cat([sample(logits[p], _rows_of(params, p), ops) for p in parts])
+    best, tokens = (ops.best or _best)(logits)
     if len(drawn := np.flatnonzero(params.temperature > 0)):
         rows = to_device(drawn, logits.device)
         some = _whole_blocks(_take(logits, drawn))
-        tokens.index_copy_(0, rows, _draw(some, best[rows], params, drawn, searches.nucleus))
+        tokens.index_copy_(0, rows, _draw(some, best[rows], params, drawn, ops.nucleus))
     return tokens.masked_fill_(best - best != 0, -1)  # infinity - infinity is NaN
 
 

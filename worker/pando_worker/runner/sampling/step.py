@@ -12,7 +12,8 @@ from pando_worker.runner.sampling.edits import add_bias, apply_mask, penalize, p
 from pando_worker.runner.sampling.future_tokens import FutureTokens
 from pando_worker.runner.sampling.histories import Histories
 from pando_worker.runner.sampling.logprobs import ArrivingLogprobs, DeviceLogprobs, token_logprobs
-from pando_worker.runner.sampling.sampler import BY_TORCH, Searches, sample
+from pando_worker.runner.sampling.ops import BY_TORCH, SamplingOps
+from pando_worker.runner.sampling.sampler import sample
 from pando_worker.tensors.transfer import HostCopy, to_device
 
 
@@ -31,7 +32,7 @@ class TorchStep:
         futures: FutureTokens,
         histories: Histories,
         group: ParallelGroup,
-        searches: Searches = BY_TORCH,
+        ops: SamplingOps = BY_TORCH,
         failed_images: frozenset[bytes] = frozenset(),
     ) -> None:
         """
@@ -45,7 +46,7 @@ class TorchStep:
             futures: stores the tokens for later steps
             histories: earlier tokens of rows with penalties
             group: its first rank samples for all ranks
-            searches: the device's own passes over logits
+            ops: the device's own passes over logits
             failed_images: as of `StepResult`
         """
         self._batch = batch
@@ -53,7 +54,7 @@ class TorchStep:
         self._futures = futures
         self._histories = histories
         self._group = group
-        self._searches = searches
+        self._ops = ops
         self._failed_images = failed_images
         self._scores = None if scores is None else ArrivingLogprobs(scores)
         self._probed = None if probed is None else HostCopy(probed)
@@ -84,17 +85,17 @@ class TorchStep:
             history = self._histories.add(sampling.penalties, added, logits.shape[1])
             penalize(logits, sampling.penalties, history)
         if mask is not None:
-            (self._searches.forbid or apply_mask)(logits, mask)
+            (self._ops.forbid or apply_mask)(logits, mask)
         if speech is not None:
             prefer_timestamps(logits, speech)
             if raw is not logits:
                 ruled = to_device(speech.samples, logits.device)
                 raw.index_copy_(0, ruled, logits.index_select(0, ruled))
-        tokens = self._group.broadcast(sample(logits, sampling, self._searches))
+        tokens = self._group.broadcast(sample(logits, sampling, self._ops))
         self._futures.put(rows, tokens)
         self._tokens = HostCopy(tokens)
         if wants_logprobs:
-            found = token_logprobs(raw, tokens, sampling.top_logprobs, self._searches)
+            found = token_logprobs(raw, tokens, sampling.top_logprobs, self._ops)
             self._logprobs = ArrivingLogprobs(found)
 
     def result(self) -> StepResult:
