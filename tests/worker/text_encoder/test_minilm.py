@@ -11,6 +11,8 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from pando_worker.models.loading.hub import resolve_model
+from pando_worker.runner.encoder_runner import EncoderRunner
+from pando_worker.settings import WorkerSettings
 from tests.worker.server.process.worker_process import WorkerProcess, metric, until
 
 pytestmark = pytest.mark.e2e
@@ -129,3 +131,11 @@ async def test_truncated_texts_keep_their_beginning_and_the_marks_around_it(
             expected = pooled / pooled.norm()
             torch.testing.assert_close(vectors(done)[0], expected, atol=1e-6, rtol=0)
             assert done.usage.prompt_tokens == longest
+
+
+def test_matrices_that_are_packed_count_as_weights() -> None:
+    path = resolve_model(NAME)
+    runner = EncoderRunner(WorkerSettings(model=str(path), device="cpu", threads=1))
+    model = AutoModel.from_pretrained(path, dtype=torch.float32)
+    own = (one for name, one in model.named_parameters() if not name.startswith("pooler."))
+    assert runner.pools.weight_bytes == sum(one.nbytes for one in own)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import zmq
 
+from pando_fleet.http.server.free_memory import keep_freed_memory
 from pando_worker.batch import ModelRunner
 from pando_worker.cores import available_cores
 from pando_worker.engine.step_log import StepLog
@@ -62,6 +63,8 @@ def run_scheduler(
     # cores a step took 12 ms with this and 176 ms without. torch reads it when it is first
     # imported, here and in other ranks.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if settings.device == "cpu":
+        keep_freed_memory()
     gc.disable()  # until all is loaded: torch's modules are a tenth quicker to import
     context = zmq.Context()
     commands, events = context.socket(zmq.PULL), context.socket(zmq.PUSH)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import zmq
 
+from pando_fleet.http.server.free_memory import keep_freed_memory
 from pando_worker.batch import ForwardBatch, ModelRunner
 from pando_worker.models.errors import ModelError
 from pando_worker.parent import end_with_parent
@@ -40,6 +41,8 @@ def run_follower(
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     configure_logging()
+    if settings.device == "cpu":
+        keep_freed_memory()
     end_with_parent()  # a collective that waits for a dead rank may never return
     dump_stacks_on_signal(directory, f"rank-{rank}")
     context = zmq.Context()

@@ -19,12 +19,15 @@ from pando_worker.models.loading.hub import resolve_model
 from pando_worker.models.loading.loader import build_text_encoder, load_weights, weight_bytes
 from pando_worker.pools import Pools
 from pando_worker.progress import Report, Stage, unreported
+from pando_worker.runner.cpu.packing import pack
 from pando_worker.runner.precision import chosen_dtype
 from pando_worker.runner.sampling.pooling import pool
 from pando_worker.settings import WorkerSettings
 from pando_worker.tensors.transfer import HostCopy, to_device
 
 log = logging.getLogger("pando.worker.runner")
+
+PACKED_ROWS = 512  # tokens of a step for which matrices are packed: a dozen short texts, or a long
 
 
 class EncoderRunner:
@@ -57,6 +60,9 @@ class EncoderRunner:
             fill_at_random(self._model, self._device)
         else:
             load_weights(self._model, model_dir, self._device, report=report)
+        self._weight_bytes = weight_bytes(self._model)
+        if self._device.type == "cpu":
+            pack(self._model, PACKED_ROWS)
         self.attention = WholeAttention(
             self._device, self._model.heads, dense_masks=self._model.has_biases
         )
@@ -73,7 +79,7 @@ class EncoderRunner:
         return Pools(
             capacity_tokens=-(-tokens // page) * page,
             context_length=self.context_length,
-            weight_bytes=weight_bytes(self._model),
+            weight_bytes=self._weight_bytes,
             whole_prompts=True,
         )
 

@@ -1,4 +1,4 @@
-"""Gives memory back to the system after a burst of large requests.
+"""Gives memory back to the system after a burst of large requests; or keeps it, in an engine.
 
 Memory that Python and glibc have freed stays with the process in three ways. Objects that refer to
 each other, such as an error and its traceback, wait for a full garbage collection. glibc keeps
@@ -19,6 +19,8 @@ PAUSE_S = 10.0
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # of glibc's malloc.h
 _LARGE_BLOCK = 256 * 1024
 _ARENAS = 2
+_LARGEST_OF_HEAP = 32 * 2**20  # a block; glibc allows no more
+_KEPT = 256 * 2**20
 
 
 def keep_little_free_memory() -> None:
@@ -28,6 +30,21 @@ def keep_little_free_memory() -> None:
         set_option(_M_MMAP_THRESHOLD, _LARGE_BLOCK)
         set_option(_M_TRIM_THRESHOLD, _LARGE_BLOCK)
         set_option(_M_ARENA_MAX, _ARENAS)
+
+
+def keep_freed_memory() -> None:
+    """Makes glibc keep freed blocks of up to 32 MiB, 256 MiB of them at its heap's end, for the
+    life of the process. For one whose steps allocate the same tensors again and again on a CPU: the
+    system would clear this memory anew for each step. Call it before the process has threads.
+
+    Measured with whisper-base and four files of 30 s at once: 77,000 and 96,000 page faults without
+    it, 800 with it.
+    """
+    if set_option := _glibc("mallopt"):
+        set_option(_M_MMAP_THRESHOLD, _LARGEST_OF_HEAP)
+        set_option(_M_TRIM_THRESHOLD, _KEPT)
+        # Arenas of other threads are heaps of 64 MiB, which are always given back once empty.
+        set_option(_M_ARENA_MAX, 1)
 
 
 class Trimmer:
