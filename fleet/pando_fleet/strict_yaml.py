@@ -38,7 +38,7 @@ class _Loader(yaml.SafeLoader):
             ) from None
 
 
-def load(text: str) -> Any:
+def load(text: str | bytes) -> Any:
     """Raises yaml.YAMLError."""
     with _depth_limited():
         return yaml.load(text, _Loader)

@@ -83,13 +83,9 @@ def _check(files: str) -> None:
         )
     for path in found:
         try:
-            yaml.safe_load(path.read_bytes())
+            strict_yaml.load(path.read_bytes())
         except OSError as error:
             raise KubeError(f"no cluster is configured: {error}") from error
-        except RecursionError as error:
-            raise KubeError(
-                f"no cluster is configured: the kubeconfig file {path} is nested too deeply"
-            ) from error
         except yaml.YAMLError as error:
             raise KubeError(
                 f"no cluster is configured: the kubeconfig file {path} is not YAML:"

@@ -39,3 +39,6 @@ async def test_a_file_that_is_no_yaml_is_named_with_the_line(tmp_path: Path) -> 
     assert f"the kubeconfig file {path} is not YAML: expected ',' or '}}'" in str(raised.value)
     assert str(raised.value).endswith("in line 3")
     assert "secret" not in str(raised.value)
+    path.write_text("users:\n- {token: 2024-99-99}\n")
+    with pytest.raises(KubeError, match=r"is not YAML: .* of type timestamp .* in line 2$"):
+        await load_configuration(str(path))

@@ -4,6 +4,8 @@ Any code may raise an `ApiError`, made by hand or by a function here. The app tu
 answer; a stream that has begun ends with its `body` as the last event.
 """
 
+from typing import Any
+
 from starlette.responses import Response
 from starlette.types import Scope
 
@@ -20,9 +22,11 @@ __all__ = [
     "error_in_form",
     "error_response",
     "internal_error",
+    "shown",
     "too_long",
     "too_slow",
     "unavailable",
+    "wrong_value",
 ]
 
 TOO_LONG = "context_length_exceeded"
@@ -30,6 +34,26 @@ TOO_LONG = "context_length_exceeded"
 
 ANTHROPIC_PATH = "/v1/messages"
 """Beginning of the paths of Anthropic's API, which has a form of error of its own."""
+
+_KINDS = {dict: "an object", list: "a list", str: "a string"}
+
+
+def wrong_value(param: str, wanted: str, value: Any) -> ApiError:
+    """400: what a field must be, and what it is."""
+    return bad_request(f"{param} must be {wanted}, not {shown(value)}", param)
+
+
+def shown(value: Any) -> str:
+    """Numbers and words; of a prompt or a structure, only its kind."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return str(value)[:60]
+    if isinstance(value, str) and len(value) <= 40:
+        return repr(value)
+    return next((noun for kind, noun in _KINDS.items() if isinstance(value, kind)), "this")
 
 
 def deadline_passed(message: str) -> ApiError:

@@ -19,7 +19,7 @@ from pando_worker.parsers import lark
 from pando_worker.parsers.formats import ToolFormat
 from pando_worker.parsers.reasoning import ReasoningFormat, Start
 from pando_worker.parsers.tools import ToolUse
-from pando_worker.server.errors import ApiError, bad_request
+from pando_worker.server.errors import ApiError, bad_request, wrong_value
 from pando_worker.server.jobs.beside_calls import Grammar, text_of, with_calls
 from pando_worker.server.jobs.gbnf import gbnf_to_lark
 from pando_worker.server.jobs.lark_operators import intersects
@@ -117,13 +117,15 @@ def _response_format(value: object, param: str) -> Grammar | None:
             if not isinstance(rest.get("name"), str):
                 raise _wrong(f"{param}.json_schema.name", "is required")
             if not isinstance(strict := rest.get("strict"), bool | None):
-                raise _wrong(f"{param}.json_schema.strict", "must be true or false")
+                raise wrong_value(f"{param}.json_schema.strict", "true or false", strict)
             # Without it, OpenAI promises best effort: keywords unknown to llguidance are ignored.
             return _json_of(schema, strict=strict is True)
         case {"type": "json_schema"}:
             raise _wrong(f"{param}.json_schema", "must be {name, schema: {...}}")
+        case {"type": kind}:
+            raise wrong_value(f"{param}.type", "text, json_object or json_schema", kind)
         case _:
-            raise _wrong(f"{param}.type", "must be text, json_object or json_schema")
+            raise wrong_value(param, "an object with a type", value)
 
 
 def _structured_outputs(value: object, param: str) -> Grammar:
@@ -135,7 +137,7 @@ def _structured_outputs(value: object, param: str) -> Grammar:
         "json_object": _json_object,
     }
     if not isinstance(value, dict):
-        raise _wrong(param, "must be an object")
+        raise wrong_value(param, "an object", value)
     given = [name for name, asked in value.items() if asked is not None and asked is not False]
     if len(given) != 1 or given[0] not in readers:
         raise _wrong(param, f"must have one of {', '.join(readers)} and nothing else")
@@ -150,13 +152,13 @@ def _json(value: object, param: str) -> Grammar:
         except (ValueError, RecursionError) as error:
             raise _wrong(param, f"is not JSON: {error}") from error
     if not isinstance(value, dict):
-        raise _wrong(param, "must be a JSON schema as an object or as JSON text")
+        raise wrong_value(param, "a JSON schema as an object or as JSON text", value)
     return _json_of(value)
 
 
 def _json_object(value: object, param: str) -> Grammar:
     if value is not True:
-        raise _wrong(param, "must be true")
+        raise wrong_value(param, "true", value)
     return _json_of({"type": "object"})
 
 
@@ -255,7 +257,7 @@ def _threads() -> ThreadPoolExecutor:
 
 def _bounded(value: object, param: str) -> str:
     if not isinstance(value, str) or not value:
-        raise _wrong(param, "must be a non-empty string")
+        raise wrong_value(param, "a non-empty string", value)
     if len(value) > MAX_GRAMMAR_CHARS:
         raise _too_long(len(value), param)
     try:

@@ -9,7 +9,7 @@ from typing import Any
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 
-from pando_worker.server.errors import ApiError, bad_request
+from pando_worker.server.errors import ApiError, bad_request, shown
 
 # What a value must be where its type is wrong, by the first part of pydantic's name of the error.
 _NOUNS = {
@@ -22,7 +22,6 @@ _NOUNS = {
     "model": "an object",
     "finite": "a finite number",
 }
-_KINDS = {bool: "a boolean", dict: "an object", list: "a list", str: "a string"}
 _BOUNDS = {"ge": "at least", "le": "at most", "gt": "more than", "lt": "less than"}
 _TYPE_NAMES = frozenset(
     # Branches of unions.
@@ -63,12 +62,12 @@ def _problem(
     if noun := _noun(found):
         others = [_noun(one) for one in same if _param([*one["loc"][1:]]) == param]
         nouns = dict.fromkeys([*filter(None, others), noun])
-        return f"must be {' or '.join(nouns)}, not {_shown(value)}"
+        return f"must be {' or '.join(nouns)}, not {shown(value)}"
     match found["type"]:
         case "greater_than_equal" | "less_than_equal" | "greater_than" | "less_than":
-            return f"must be {_range(param, context, body)}, not {_shown(value)}"
+            return f"must be {_range(param, context, body)}, not {shown(value)}"
         case "literal_error":
-            return f"must be {context['expected']}, not {_shown(value)}"
+            return f"must be {context['expected']}, not {shown(value)}"
         case "too_long" | "too_short":
             return f"must have {_count(context, 'item')}, not {context['actual_length']}"
         case "string_too_long" | "string_too_short":
@@ -128,16 +127,3 @@ def _param(path: Sequence[int | str]) -> str:
         elif part.isidentifier() and part not in _TYPE_NAMES:
             param += f".{part}" if param else part
     return param
-
-
-def _shown(value: Any) -> str:
-    """Numbers and words; of a prompt or a structure, only its kind."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int | float):
-        return str(value)[:60]
-    if isinstance(value, str) and len(value) <= 40:
-        return repr(value)
-    return next((noun for kind, noun in _KINDS.items() if isinstance(value, kind)), "this")

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from pando_worker.server.errors import ApiError, bad_request
+from pando_worker.server.errors import ApiError, bad_request, wrong_value
 from pando_worker.server.protocol.base import (
     CacheSalt,
     Neutral,
@@ -80,7 +80,7 @@ class CountTokensRequest(RequestBody):
     def _thinks(self) -> bool:
         kind = (self.thinking or {"type": "disabled"}).get("type")
         if not isinstance(kind, str) or kind not in _THINKS:
-            raise bad_request("thinking.type must be enabled, adaptive or disabled")
+            raise wrong_value("thinking.type", "enabled, adaptive or disabled", kind)
         return _THINKS[kind]
 
     def _choice(self) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class CountTokensRequest(RequestBody):
                 raise bad_request("tool_choice.type must be auto, any, none, or tool with a name")
         alone = rest.get("disable_parallel_tool_use")
         if not isinstance(alone, bool | None):
-            raise bad_request("tool_choice.disable_parallel_tool_use must be true or false")
+            raise wrong_value("tool_choice.disable_parallel_tool_use", "true or false", alone)
         return {"tool_choice": choice, "parallel_tool_calls": not alone}
 
     def _is_prefilled(self) -> bool:
@@ -214,7 +214,7 @@ def _tool(tool: dict[str, Any], where: str) -> dict[str, Any]:
     if tool.get("strict") is not None:
         function["strict"] = tool["strict"]
     if not isinstance(function["parameters"], dict):
-        raise bad_request(f"{where}.input_schema must be a JSON schema")
+        raise wrong_value(f"{where}.input_schema", "a JSON schema", function["parameters"])
     return {"type": "function", "function": function}
 
 
@@ -229,7 +229,7 @@ def _user(blocks: list[tuple[Block, str]]) -> Iterator[Message]:
         for block, where in inner:
             content = block.get("content") or ""
             if not isinstance(content, str | list):
-                raise bad_request(f"{where}.content must be a string or a list of blocks")
+                raise wrong_value(f"{where}.content", "a string or a list of blocks", content)
             if isinstance(content, list):
                 content = [
                     _part(object_at(each, f"{where}.content[{i}]"), f"{where}.content[{i}]")

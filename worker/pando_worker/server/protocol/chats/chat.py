@@ -17,7 +17,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from pando_fleet.canonical import volatile
-from pando_worker.server.errors import ApiError, bad_request
+from pando_worker.server.errors import ApiError, bad_request, wrong_value
 from pando_worker.server.protocol.openai import OpenAIFields, TopLogprobs
 from pando_worker.server.protocol.pieces import Many
 from pando_worker.server.protocol.resume import CallId
@@ -199,7 +199,7 @@ def _parts(message: ChatMessage) -> list[dict[str, str]]:
 
 def _with_objects(calls: Any, param: str) -> list[dict[str, Any]]:
     if not isinstance(calls, list):
-        raise bad_request(f"{param} must be a list", param)
+        raise wrong_value(param, "a list", calls)
     rendered = []
     for i, call in enumerate(calls):
         match call:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from pando_worker.server.errors import bad_request
+from pando_worker.server.errors import bad_request, wrong_value
 from pando_worker.server.protocol.chats.turns import AssistantTurn, Message, object_at, string_in
 
 Item = dict[str, Any]
@@ -61,7 +61,7 @@ def _add(turn: AssistantTurn, item: Item, kind: object, where: str) -> None:
         case "message":
             turn.texts += _texts(item.get("content"), f"{where}.content")
         case _:
-            raise bad_request(f"{where}.type must be message where it has a role", f"{where}.type")
+            raise wrong_value(f"{where}.type", "message where it has a role", kind)
 
 
 def _arguments(item: Item, where: str) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def _thoughts(item: Item, where: str) -> list[str]:
     for field_ in ("content", "summary"):
         parts = item.get(field_) or []
         if not isinstance(parts, list):
-            raise bad_request(f"{where}.{field_} must be a list", f"{where}.{field_}")
+            raise wrong_value(f"{where}.{field_}", "a list", parts)
         if parts:
             return [string_in(object_at(part, where), "text", where) for part in parts]
     return []
@@ -88,7 +88,7 @@ def _texts(content: object, where: str) -> list[str]:
     if isinstance(content, str):
         return [content]
     if not isinstance(content, list):
-        raise bad_request(f"{where} must be a string or a list of parts", where)
+        raise wrong_value(where, "a string or a list of parts", content)
     texts = []
     for i, value in enumerate(content):
         part = object_at(value, f"{where}[{i}]")
@@ -97,19 +97,15 @@ def _texts(content: object, where: str) -> list[str]:
                 texts.append(string_in(part, "text", f"{where}[{i}]"))
             case "refusal":
                 texts.append(string_in(part, "refusal", f"{where}[{i}]"))
-            case _:
-                raise bad_request(
-                    f"{where}[{i}].type must be output_text or refusal", f"{where}[{i}].type"
-                )
+            case other:
+                raise wrong_value(f"{where}[{i}].type", "output_text or refusal", other)
     return texts
 
 
 def _message(item: Item, where: str) -> Message:
     role = item.get("role")
     if role not in _ROLES:
-        raise bad_request(
-            f"{where}.role must be {', '.join(_ROLES[:-1])} or {_ROLES[-1]}", f"{where}.role"
-        )
+        raise wrong_value(f"{where}.role", f"{', '.join(_ROLES[:-1])} or {_ROLES[-1]}", role)
     return {"role": role, "content": _content(item.get("content"), f"{where}.content")}
 
 
@@ -123,7 +119,7 @@ def _content(content: object, where: str) -> str | list[dict[str, Any]]:
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
-        raise bad_request(f"{where} must be a string or a list of parts", where)
+        raise wrong_value(where, "a string or a list of parts", content)
     return [
         _part(object_at(part, f"{where}[{i}]"), f"{where}[{i}]") for i, part in enumerate(content)
     ]
@@ -134,13 +130,13 @@ def _part(part: dict[str, Any], where: str) -> dict[str, Any]:
     if kind in _TEXTS:
         return {"type": "text", "text": string_in(part, "text", where)}
     if kind != "input_image":
-        raise bad_request(f"{where}.type must be input_text or input_image", f"{where}.type")
+        raise wrong_value(f"{where}.type", "input_text or input_image", kind)
     if part.get("image_url") is None and part.get("file_id") is not None:
         raise bad_request(f"{where}.file_id: no files are kept here; send image_url", where)
     image = {"url": string_in(part, "image_url", where)}
     detail = part.get("detail")
     if detail not in (None, "auto", "low", "high", "original"):
-        raise bad_request(f"{where}.detail must be auto, low, high or original", f"{where}.detail")
+        raise wrong_value(f"{where}.detail", "auto, low, high or original", detail)
     if detail:
         image["detail"] = detail
     return {"type": "image_url", "image_url": image}

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from pando_worker.parsers.tools import MAX_TOOLS
-from pando_worker.server.errors import bad_request
+from pando_worker.server.errors import bad_request, wrong_value
 from pando_worker.server.protocol.base import (
     CacheSalt,
     Neutral,
@@ -96,7 +96,7 @@ class ResponsesRequest(RequestBody):
         """Of the text."""
         found = (self.text or {}).get("format") or {"type": "text"}
         if not isinstance(found, dict):
-            raise bad_request("text.format must be an object", "text.format")
+            raise wrong_value("text.format", "an object", found)
         return found
 
     @property
@@ -104,7 +104,7 @@ class ResponsesRequest(RequestBody):
         """Of reasoning."""
         effort = (self.reasoning or {}).get("effort")
         if not isinstance(effort, str | None):
-            raise bad_request("reasoning.effort must be a string", "reasoning.effort")
+            raise wrong_value("reasoning.effort", "a string", effort)
         return effort
 
     def turns(self, earlier: Sequence[Item]) -> list[int]:
@@ -156,7 +156,7 @@ def _tool(tool: dict[str, Any], where: str) -> dict[str, Any]:
             f"{where}.type",
         )
     if not isinstance(tool.get("name"), str):
-        raise bad_request(f"{where}.name must be a string", f"{where}.name")
+        raise wrong_value(f"{where}.name", "a string", tool.get("name"))
     function = {name: value for name, value in tool.items() if name != "type" and value is not None}
     return {"type": "function", "function": function}
 

@@ -4,7 +4,7 @@ which they send in parts and a chat has as one message."""
 from dataclasses import dataclass, field
 from typing import Any
 
-from pando_worker.server.errors import bad_request
+from pando_worker.server.errors import wrong_value
 
 Message = dict[str, Any]
 """A chat's message, as `ChatRequest` reads it."""
@@ -33,12 +33,12 @@ class AssistantTurn:
 def object_at(value: object, where: str) -> dict[str, Any]:
     """Raises ApiError 400 for another value; `where` is its place in the request."""
     if not isinstance(value, dict):
-        raise bad_request(f"{where} must be an object", where)
+        raise wrong_value(where, "an object", value)
     return value
 
 
 def string_in(part: dict[str, Any], name: str, where: str) -> str:
     """A field of a part. Raises ApiError 400 if it is no string."""
     if not isinstance(value := part.get(name), str):
-        raise bad_request(f"{where}.{name} must be a string", f"{where}.{name}")
+        raise wrong_value(f"{where}.{name}", "a string", value)
     return value
