@@ -293,6 +293,29 @@ def test_decodes_that_share_a_prefix_get_to_the_last_bit_what_each_gets_alone(
         assert torch.equal(together[row], attend(slice(row, row + 1))[0]), row
 
 
+def test_what_is_not_finite_in_one_attention_is_not_in_another_of_the_same_thread(
+    kernels: Kernels,
+) -> None:
+    """Of another model, or of a layer with other dimensions."""
+    torch.manual_seed(0)
+
+    def attend(dim: int, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        layer = AttentionLayer(
+            index=0, heads=2, kv_heads=2, head_dim=dim, v_head_dim=dim, scale=0.25
+        )
+        pool = TokenToKVPool([layer], 64, torch.float32, torch.device("cpu"))
+        attention = CpuAttention(kernels, pool, threads=1)
+        attention.plan(trial_batch(cached=0, extend=len(k), page_size=16, rows=1))
+        return attention.forward(torch.ones(len(k), 2, dim), k, v, layer)
+
+    k, v = torch.randn(2, 5, 2, 16)
+    expected = attend(16, k, v)
+    assert expected.isfinite().all()
+    nothing = torch.full((40, 2, 64), torch.nan)
+    assert attend(64, nothing, nothing).isnan().all()
+    assert torch.equal(attend(16, k, v), expected)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("released", [False, True])
 @pytest.mark.parametrize("page_size", [1, 16])

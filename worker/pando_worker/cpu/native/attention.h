@@ -249,6 +249,9 @@ class Attention {
         thread_local std::vector<float> room;
         room.resize((a.dim + a.v_dim) * KEY_BLOCK + std::max(a.dim, a.v_dim));
         keys_ = room.data(), values_ = keys_ + a.dim * KEY_BLOCK, nothing_ = values_ + a.v_dim * KEY_BLOCK;
+        // Attention with other dimensions may have had keys there. Their weights are zero, but zero times
+        // what is not finite is not.
+        std::fill_n(nothing_, std::max(a.dim, a.v_dim), 0.0f);
         for (long h = heads_.begin; h < heads_.end; ++h)
             for (long b = 0; b < group.count; ++b)
                 for (long i = 0; i < per_block_; ++i) add(group.blocks[b], h, i);
