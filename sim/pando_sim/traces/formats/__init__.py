@@ -13,39 +13,9 @@ a mistake at the command line is said before that.
 """
 
 from pando_fleet.choices import by_name
-from pando_sim.traces.formats.format import Format, Reader
+from pando_sim.traces.formats.format import Format
 
 AZURE_COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
-
-
-def _azure() -> Reader:
-    from pando_sim.traces.formats.azure import rows
-
-    return Reader(rows=rows)
-
-
-def _recording() -> Reader:
-    from pando_sim.traces.formats.recording import rows
-
-    return Reader(rows=rows)
-
-
-def _mooncake() -> Reader:
-    from pando_sim.traces.formats.mooncake import rows
-
-    return Reader(rows=rows)
-
-
-def _sessions() -> Reader:
-    from pando_sim.traces.formats.sessions import sessions
-
-    return Reader(sessions=sessions)
-
-
-def _text() -> Reader:
-    from pando_sim.traces.formats.text import rows
-
-    return Reader(rows=rows)
 
 
 def _any_of(*names: str) -> tuple[frozenset[str], ...]:
@@ -60,7 +30,6 @@ RECORDING = Format(
     name="recording",
     help="what `pando router --record` writes",
     shown_by=_any_of("pando_recording"),
-    reader=_recording,
     names_models=True,
 )
 
@@ -72,7 +41,6 @@ FORMATS = by_name(
         fields=", ".join(AZURE_COLUMNS),
         is_json=False,
         shown_by=_all_of(*AZURE_COLUMNS),
-        reader=_azure,
     ),
     RECORDING,
     Format(
@@ -80,14 +48,12 @@ FORMATS = by_name(
         help="Mooncake's JSON lines",
         fields="timestamp, input_length, output_length, hash_ids",
         shown_by=_any_of("hash_ids", "input_length"),
-        reader=_mooncake,
     ),
     Format(
         name="sessions",
         help="JSON lines of agents' sessions",
         fields="id, block_size, requests",
         shown_by=_all_of("requests", "block_size"),
-        reader=_sessions,
     ),
     Format(
         name="text",
@@ -95,7 +61,6 @@ FORMATS = by_name(
         fields="timestamp; messages, prompt or input (or all of these in body); output_tokens or"
         " output; session_id; images; audio_seconds",
         shown_by=_any_of("body", "messages", "prompt", "input", "audio_seconds"),
-        reader=_text,
         names_models=True,
     ),
 )

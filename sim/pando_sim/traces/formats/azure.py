@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pando_sim.traces.errors import LineError
 from pando_sim.traces.formats import AZURE_COLUMNS
-from pando_sim.traces.formats.format import column_names
+from pando_sim.traces.formats.format import Reader, column_names
 from pando_sim.traces.lines import Line, lines
 from pando_sim.traces.prompts import UniquePrompt
 from pando_sim.traces.rows import Reading, Row, playable
@@ -53,3 +53,6 @@ def _read(path: Path, line: Line, places: tuple[int, int, int]) -> tuple[float, 
     # A time without a zone is not in this machine's zone; it has no daylight saving.
     moment = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
     return moment.timestamp(), int(prompt), int(output)
+
+
+READER = Reader(rows=rows)

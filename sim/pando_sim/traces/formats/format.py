@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 import msgspec
@@ -39,16 +40,18 @@ class Reader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
-    """Goes to other processes with its trace, so its function has a name."""
-
-    name: str
+    name: str  # of its module, too
     help: str
     fields: str = ""  # of its lines, for people
     is_json: bool = True  # a JSON object per line; otherwise CSV
     # A first line is of this format if it has all names of one of these.
     shown_by: tuple[frozenset[str], ...]
-    reader: Callable[[], Reader]  # loads it
     names_models: bool = False
+
+    def reader(self) -> Reader:
+        """Imports it."""
+        reader: Reader = import_module(f"{__package__}.{self.name}").READER
+        return reader
 
     def begins(self, first: FirstLine) -> bool:
         """Whether a first line is of this format."""

@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 
 from pando_sim.traces.errors import LineError
+from pando_sim.traces.formats.format import Reader
 from pando_sim.traces.images import ImagesError, ImageTokenizer, TraceImage, in_front, roomy
 from pando_sim.traces.json_lines import decode
 from pando_sim.traces.lines import Line, lines
@@ -97,3 +98,6 @@ def _text(path: Path, number: int, line: _MooncakeLine, base: int) -> TracePromp
     except OverflowError:
         raise LineError(path, number, "has a hash_id above 2**64 - 1") from None
     return BlockPrompt(ids, tokens, BLOCK_TOKENS)
+
+
+READER = Reader(rows=rows)

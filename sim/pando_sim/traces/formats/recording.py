@@ -29,6 +29,7 @@ from pando_router.recording.form import (
 )
 from pando_sim.request import TOKEN_BYTES
 from pando_sim.traces.errors import LineError, TraceError
+from pando_sim.traces.formats.format import Reader
 from pando_sim.traces.json_lines import decode
 from pando_sim.traces.lines import Line, lines
 from pando_sim.traces.prompts import Ids, KeyedPrompt
@@ -163,3 +164,6 @@ def _keys(record: Record) -> Ids:
     whole = np.zeros((len(hidden), 8), dtype=np.uint8)
     whole[:, -HIDDEN_BYTES:] = hidden
     return whole.reshape(-1).view(">u8").astype(np.uint64)
+
+
+READER = Reader(rows=rows)

@@ -24,6 +24,7 @@ from pando_fleet.placement.prefix import CHUNK_BYTES, MAX_CHUNKS
 from pando_sim.request import TOKEN_BYTES
 from pando_sim.session import Call, Conversation, Session
 from pando_sim.traces.errors import LineError
+from pando_sim.traces.formats.format import Reader
 from pando_sim.traces.json_lines import decode
 from pando_sim.traces.lines import Line, lines
 from pando_sim.traces.prompts import Ids, mix, mix_one, packed, tokens_of
@@ -256,3 +257,6 @@ def _repeated(
 def _prompt(entry: _Entry, names: Names, number: int) -> RunsPrompt:
     runs = np.array(entry.ids, dtype=np.int64).reshape(-1, 2)
     return RunsPrompt(runs, entry.tokens_in, names, number)
+
+
+READER = Reader(sessions=sessions)

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from pando_fleet.canonical import PrefixError, chat_bytes, completion_bytes, tools_bytes
 from pando_fleet.images.in_prefix import PrefixImage
 from pando_sim.traces.errors import LineError
+from pando_sim.traces.formats.format import Reader
 from pando_sim.traces.images import (
     ImagesError,
     ImageTokenizer,
@@ -190,3 +191,6 @@ def _output_tokens(path: Path, line: Line, found: _TextLine, reading: Reading) -
         "does not say how long its answer was: output_tokens, output_length, response.usage or the"
         " text output",
     )
+
+
+READER = Reader(rows=rows)
