@@ -19,8 +19,8 @@ from typing import Any
 import uvloop
 
 from bench.engine.cpu_engine import described
+from pando_fleet.free_memory import keep_little_free_memory
 from pando_fleet.http.off_loop import give_the_lock_back_soon, off_loop
-from pando_fleet.http.server.free_memory import keep_little_free_memory
 from pando_router.endpoints import ENDPOINTS
 from pando_router.errors import ApiError
 from pando_router.parsing.body_reader import BodyReader

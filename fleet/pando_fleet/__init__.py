@@ -12,6 +12,7 @@ Read in this order:
     choices.py   registries that settings choose from
     patience.py  waits with a time limit
     guard.py     ends processes whose parent died
+    free_memory.py   what glibc does with freed memory: gives it back, or keeps it for an engine
     current.py   a value that a reload of the settings replaces
     strict_yaml.py   YAML in which no name occurs twice
     misread.py   what is wrong in JSON or YAML, in words

@@ -13,9 +13,9 @@ from typing import Any
 
 import uvloop
 
+from pando_fleet.free_memory import keep_little_free_memory
 from pando_fleet.http.off_loop import give_the_lock_back_soon
 from pando_fleet.http.open_files import allow_open_files
-from pando_fleet.http.server.free_memory import keep_little_free_memory
 from pando_fleet.http.server.server import Server
 from pando_router.app import Router, running_router, server_of
 from pando_router.configuration.reloader import Reloader, SettingsSource

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import zmq
 
-from pando_fleet.http.server.free_memory import keep_freed_memory
+from pando_fleet.free_memory import keep_freed_memory
 from pando_worker.batch import ModelRunner
 from pando_worker.cores import available_cores
 from pando_worker.engine.step_log import StepLog

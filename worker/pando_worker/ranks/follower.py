@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import zmq
 
-from pando_fleet.http.server.free_memory import keep_freed_memory
+from pando_fleet.free_memory import keep_freed_memory
 from pando_worker.batch import ForwardBatch, ModelRunner
 from pando_worker.models.errors import ModelError
 from pando_worker.parent import end_with_parent

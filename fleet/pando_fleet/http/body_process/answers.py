@@ -14,8 +14,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from pando_fleet.free_memory import keep_little_free_memory
 from pando_fleet.http.body_process.frames import EndedError, receive, send
-from pando_fleet.http.server.free_memory import keep_little_free_memory
 
 NICENESS = 5
 """Where cores are few, streams go on before a large body is read."""

@@ -8,7 +8,6 @@ Read in this order:
     incoming_body.py   its body while it arrives
     bodies.py          the bodies of all requests: who may send, who is cut when there is no room
     asgi.py            a handler that runs an ASGI app
-    free_memory.py  freed memory goes back to the system after large bodies
     byte_budget.py     bytes of memory that many owners share
     half_closed.py     a client that has ended its input: does it still read?
     until_gone.py      cancels a handler whose client has disconnected

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from pando_fleet.current import Current
+from pando_fleet.free_memory import Trimmer
 from pando_fleet.http.server.byte_budget import ByteBudget
-from pando_fleet.http.server.free_memory import Trimmer
 
 SLOW_BYTES_S = 65_536.0
 MANY = 256  # bodies at once, whose connections take megabytes, however short they are

@@ -16,8 +16,8 @@ import msgspec
 import uvloop
 
 from pando_fleet.current import Current
+from pando_fleet.free_memory import keep_little_free_memory
 from pando_fleet.http.off_loop import give_the_lock_back_soon
-from pando_fleet.http.server.free_memory import keep_little_free_memory
 from pando_fleet.http.server.limits import ClientLimits
 from pando_fleet.http.server.server import Server
 from pando_fleet.traces import Tracing

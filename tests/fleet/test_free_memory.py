@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it is
 _STEPS = """
 import sys, threading
 from resource import RUSAGE_SELF, getrusage
-from pando_fleet.http.server.free_memory import keep_freed_memory
+from pando_fleet.free_memory import keep_freed_memory
 if sys.argv[1] == "kept":
     keep_freed_memory()
 def step():
