@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from pando_worker.server.errors import ApiError, bad_request, wrong_value
+from pando_worker.server.errors import bad_request, shown, wrong_value
 from pando_worker.server.protocol.base import (
     CacheSalt,
     Neutral,
@@ -191,21 +191,16 @@ def _system(system: str | list[Block]) -> str:
 
 def _text(block: Block, where: str) -> str:
     if block.get("type") != "text":
-        raise bad_request(f"{where}.type must be text, not {_kind(block)}")
+        raise wrong_value(f"{where}.type", "text", block.get("type"))
     return string_in(block, "text", where)
-
-
-def _kind(block: Block) -> str:
-    return repr(str(block.get("type"))[:40])
-
-
-def _unknown(block: Block, where: str, known: str) -> ApiError:
-    return bad_request(f"{where}.type must be {known}, not {_kind(block)}")
 
 
 def _tool(tool: dict[str, Any], where: str) -> dict[str, Any]:
     if tool.get("type") not in (None, "custom"):
-        raise _unknown(tool, where, "custom: tools that run at the server are not there")
+        raise bad_request(
+            f"{where}.type must be custom, not {shown(tool['type'])}: tools that run at the server"
+            " are not there"
+        )
     function = {
         "name": string_in(tool, "name", where),
         "description": tool.get("description") or "",
@@ -246,7 +241,7 @@ def _part(block: Block, where: str) -> dict[str, Any]:
         case "image":
             return {"type": "image_url", "image_url": {"url": _image_url(block, where)}}
         case _:
-            raise _unknown(block, where, "text, image or tool_result")
+            raise wrong_value(f"{where}.type", "text, image or tool_result", block.get("type"))
 
 
 def _image_url(block: Block, where: str) -> str:
@@ -275,5 +270,5 @@ def _assistant(blocks: list[tuple[Block, str]]) -> Message:
                 call_id, name = string_in(block, "id", where), string_in(block, "name", where)
                 turn.call(call_id, name, object_at(block.get("input"), f"{where}.input"))
             case _:
-                raise _unknown(block, where, "text, thinking or tool_use")
+                raise wrong_value(f"{where}.type", "text, thinking or tool_use", block.get("type"))
     return turn.message()

@@ -174,11 +174,8 @@ def check_roles(messages: Sequence[ChatMessage], template: str) -> None:
         if message.role in known:
             continue
         if not _names(template, message.role):
-            raise bad_request(
-                f"messages[{i}].role must be {', '.join(ROLES[:-1])} or {ROLES[-1]},"
-                f" not {message.role[:40]!r}",
-                f"messages[{i}].role",
-            )
+            known_roles = f"{', '.join(ROLES[:-1])} or {ROLES[-1]}"
+            raise wrong_value(f"messages[{i}].role", known_roles, message.role)
         known.add(message.role)
 
 

@@ -42,11 +42,8 @@ def chat_messages(items: Iterable[tuple[Item, str]]) -> Iterator[Message]:
             case "function_call_output":
                 yield _output(item, where)
             case _:
-                raise bad_request(
-                    f"{where}.type must be message, reasoning, function_call or"
-                    f" function_call_output, not {str(kind)[:40]!r}",
-                    f"{where}.type",
-                )
+                known = "message, reasoning, function_call or function_call_output"
+                raise wrong_value(f"{where}.type", known, kind)
     if turn is not None:
         yield turn.message()
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from pando_worker.parsers.tools import MAX_TOOLS
-from pando_worker.server.errors import bad_request, wrong_value
+from pando_worker.server.errors import bad_request, shown, wrong_value
 from pando_worker.server.protocol.base import (
     CacheSalt,
     Neutral,
@@ -151,7 +151,7 @@ class ResponsesRequest(RequestBody):
 def _tool(tool: dict[str, Any], where: str) -> dict[str, Any]:
     if (kind := tool.get("type")) != "function":
         raise bad_request(
-            f"{where}.type must be function, not {str(kind)[:40]!r}: tools that run at the server"
+            f"{where}.type must be function, not {shown(kind)}: tools that run at the server"
             " are not there",
             f"{where}.type",
         )
