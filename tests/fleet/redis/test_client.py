@@ -161,7 +161,7 @@ async def test_a_redis_that_does_not_answer_is_given_up_after_about_a_second(
         start = time.monotonic()
         with pytest.raises(FleetUnavailable):
             await Registry(client).replicas("p")
-        assert 0.9 < time.monotonic() - start < 30
+        assert 0.9 < time.monotonic() - start < 5
         server.thaw()
         await _serves_a_pool(client)
 

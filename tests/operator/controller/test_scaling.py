@@ -1,5 +1,6 @@
 """The operator end to end: load grows and shrinks a pool, in steps that interrupt no request."""
 
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -200,8 +201,10 @@ async def test_a_sleeping_pool_wakes_by_a_waiting_request(scene: Scene) -> None:
 
         await scene.until(asleep, "no replica is there")
         assert await ExpectedPools(scene.redis).read() == {"pool": ("m",)}
+        started = time.monotonic()
         await Queues(scene.redis).report("pool", "router", 1, 100, 0)
         await scene.until(lambda: scene.cluster.workers, "a replica for the request")
+        assert time.monotonic() - started < 5
         scene.cluster.busy(100, running=1)
         await scene.serving(1)
 

@@ -10,7 +10,13 @@ import pytest
 from pando_fleet.current import Current
 from pando_router.admission.pool_queue import PoolQueue, Waiting
 from pando_router.core import bounded_queue
-from pando_router.core.bounded_queue import BoundedQueue, LeaveReason, QueueLimits, is_for_us
+from pando_router.core.bounded_queue import (
+    BoundedQueue,
+    LeaveReason,
+    QueueLimits,
+    is_for_us,
+    pause_s,
+)
 from pando_router.core.fair_queue import Entry
 from pando_router.core.route import Shortage
 from pando_router.errors import ApiError, unavailable
@@ -104,8 +110,12 @@ async def test_places_freed_by_other_routers_are_noticed_without_a_notification(
     bench = Bench()
     (task,) = bench.enqueue("a")
     await until(lambda: bench.calls, "the first try")
-    bench.free += 1
+    bench.free, calls = 1, bench.calls
     assert await asyncio.wait_for(task, PATIENCE_S) == "a"
+    assert bench.calls == calls + 1  # by the next look
+    rng = random.Random(1)
+    pauses = [pause_s(rng) for _ in range(1_000)]
+    assert max(pauses) < bounded_queue.LONGEST_PAUSE_S
 
 
 async def test_one_placement_is_under_way_at_a_time_and_none_while_nobody_waits() -> None:
