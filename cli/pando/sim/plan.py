@@ -270,6 +270,18 @@ def _nothing(trace: Trace, of_what: str) -> TraceError:
     return TraceError(trace.paths[0], None, f"has no {of_what}{why}")
 
 
+def _host_tokens(settings: SimSettings, values: dict[str, Any], cost: CostModel) -> int:
+    """What the host tier holds. Raises SimPlanError if the cost model cannot say how it works."""
+    host_bytes = values.get("host_memory_gib", 0.0) * 2**30
+    if not (host_bytes if settings.host_tokens is None else settings.host_tokens):
+        return 0  # a cost model that workers measured has no facts about it
+    try:
+        cost.check_host_tier()
+    except CostModelError as error:
+        raise SimPlanError(str(error)) from None
+    return settings.host_tokens or int(host_bytes / cost.kv_bytes_per_token)
+
+
 def _worker(
     settings: SimSettings, values: dict[str, Any], cost: CostModel, adapters: tuple[str, ...]
 ) -> WorkerSpec:
@@ -283,10 +295,6 @@ def _worker(
             f"--capacity-tokens is required: neither the cost model {cost.name} has the size of the"
             " KV pool, nor does the manifest have engine.maxTotalTokens"
         )
-    host_bytes = values.get("host_memory_gib", 0.0) * 2**30
-    host_tokens = settings.host_tokens
-    if host_tokens is None:
-        host_tokens = int(host_bytes / cost.kv_bytes_per_token)
     context = settings.context_length or values.get("context_length")
     if context is None and settings.sessions is not None:
         context = min(known)
@@ -298,7 +306,7 @@ def _worker(
         page_size=values.get("page_size", WORKER.page_size),
         chunked_prefill_size=values.get("chunked_prefill_size", WORKER.chunked_prefill_size),
         max_running_requests=values.get("max_running_requests", WORKER.max_running_requests),
-        host_tokens=host_tokens,
+        host_tokens=_host_tokens(settings, values, cost),
         engine={name: value for name, value in values.items() if name in SCHEDULING},
         served_adapters=AdapterSpec(
             names=adapters,

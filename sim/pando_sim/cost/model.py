@@ -50,13 +50,16 @@ class CostModel:
     def copy_bytes_per_s(self) -> float:
         """Between the device's and the host's memory. Raises CostModelError if the file lacks what
         a host tier needs."""
-        file = self.file
-        if file.kv_bytes_per_token is None or file.copy_bytes_per_s is None:
+        self.check_host_tier()
+        return self.file.copy_bytes_per_s or 0.0
+
+    def check_host_tier(self) -> None:
+        """Raises CostModelError if the file lacks what a host tier needs."""
+        if not self.kv_bytes_per_token or not self.file.copy_bytes_per_s:
             raise CostModelError(
-                f"cost model {file.name} has no kv_bytes_per_token or copy_bytes_per_s, which a"
+                f"cost model {self.name} has no kv_bytes_per_token or copy_bytes_per_s, which a"
                 " host tier needs"
             )
-        return file.copy_bytes_per_s
 
     def request_s(self, prompt_tokens: int) -> float:
         """The HTTP server's part of a request's time to first token; it does not lengthen steps."""

@@ -13,9 +13,11 @@ from pathlib import Path
 import msgspec
 import psutil
 import pytest
+from msgspec.structs import replace
 
 from pando.main import main
-from pando.sim.plan import command_of
+from pando.sim.plan import command_of, make_plan
+from pando_sim.cost import load
 from pando_sim.report.files import Results
 from pando_sim.settings import SimSettings
 from tests.waiting import PATIENCE_S, read_each, until
@@ -210,6 +212,25 @@ def test_a_wrong_manifest_is_refused_as_the_operator_does(capsys: Capture, tmp_p
     wrong.write_text("kind: Deployment\n")
     assert "one object of kind WorkerPool, not 0" in refused(capsys, TRACE, "--pool", str(wrong))
     assert "cannot be read" in refused(capsys, TRACE, "--pool", str(tmp_path / "none.yaml"))
+
+
+def test_only_a_host_tier_needs_what_a_measured_cost_model_lacks(
+    capsys: Capture, tmp_path: Path
+) -> None:
+    cost, pool = tmp_path / "measured.json", tmp_path / "pool.yaml"
+    facts = load("cpu-pando-tiny").file
+    cost.write_bytes(msgspec.json.encode(replace(facts, name="measured", kv_bytes_per_token=None)))
+    pool.write_text(
+        "apiVersion: pando.dev/v1alpha1\nkind: WorkerPool\nmetadata: {name: chat}\n"
+        "spec: {model: m, engine: {hostMemoryGib: 0}}\n"
+    )
+    words = (TRACE, "--pool", str(pool), "--cost-model", str(cost))
+    plan = make_plan(SimSettings(trace=(TRACE,), pool=pool, cost_model=str(cost)))
+    assert {task.spec.worker.host_tokens for task in plan.tasks} == {0}
+    needs = "cost model measured has no kv_bytes_per_token or copy_bytes_per_s"
+    assert needs in refused(capsys, *words, "--host-tokens", "4096")
+    pool.write_text(pool.read_text().replace("Gib: 0", "Gib: 2"))
+    assert needs in refused(capsys, *words)
 
 
 def disk_of(bytes_a_file: int) -> Callable[[], None]:
