@@ -13,7 +13,7 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install up demo test test-quick test-unit test-long test-search test-docs test-mutations test-gpu test-cluster images generate lint bench bench-sim
+.PHONY: help install up demo test test-quick test-unit test-long test-search test-docs test-mutations test-gpu test-cluster test-cluster-long images generate lint bench bench-sim
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 20
@@ -65,7 +65,10 @@ images: ## the images of router, operator and worker (BUILD="podman build .")
 		$(BUILD) --target $$target --tag localhost/pando-$$target:dev; done
 
 test-cluster: .venv/installed ## the tests that need KUBECONFIG and images there (PANDO_TEST_WORKER_IMAGE=... and so on)
-	.venv/bin/pytest tests/cluster $(ARGS)
+	.venv/bin/pytest tests/cluster -m "not long" $(ARGS)
+
+test-cluster-long: .venv/installed ## those of them that take two minutes and more each
+	.venv/bin/pytest tests/cluster -m long $(ARGS)
 
 generate: .venv/installed ## regenerate what is made from code: pages, the CRD, the chart's schema (tools/generate)
 	.venv/bin/python -m tools.generate

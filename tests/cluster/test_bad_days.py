@@ -61,6 +61,7 @@ def pair(cluster: Cluster) -> Iterator[None]:
     yield
 
 
+@pytest.mark.long
 def test_a_model_that_starts_in_90_s_is_served_from_zero_within_three_requests(
     cluster: Cluster, load: LoadPod
 ) -> None:
@@ -106,6 +107,7 @@ def _ready_after_s(pod: Object) -> float:
     return (ready - created).total_seconds()
 
 
+@pytest.mark.long
 def test_long_streams_survive_a_restart_of_the_routers(
     cluster: Cluster, release: Release, load: LoadPod, tally: Tally
 ) -> None:

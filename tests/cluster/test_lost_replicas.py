@@ -11,6 +11,8 @@ from tests.cluster.load import LoadPod
 from tests.cluster.node import Node
 from tests.cluster.release import CHAT_POOL, NAME, image
 
+pytestmark = pytest.mark.long
+
 SCALING = CHAT_POOL["scaling"]
 STEP_S = 120
 NOTICED_S = 90.0

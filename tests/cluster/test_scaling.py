@@ -6,6 +6,8 @@ from datetime import datetime
 from pathlib import Path
 from random import Random
 
+import pytest
+
 from tests.cluster.conftest import POOL, Tally
 from tests.cluster.kube import POOLS, Cluster, Object, is_ready, name_of, passes, stages, wait_until
 from tests.cluster.load import Answer, LoadPod
@@ -122,6 +124,7 @@ def test_a_pool_sleeps_when_idle_and_a_request_wakes_it(
     _settles(cluster, 1)
 
 
+@pytest.mark.long
 def test_no_wave_meets_a_pool_smaller_than_a_wave(
     cluster: Cluster, load: LoadPod, tally: Tally
 ) -> None:
