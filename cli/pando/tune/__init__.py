@@ -7,6 +7,7 @@ Read in this order:
     noted.py      which traffic a manifest was tuned on, as its annotation
     proving.py    a recording is compared with its replay first
     course.py     the course of a search, from the first run to the findings
+    finding.py    the parts of its findings
     runs.py       runs that are known already are not made again
     crew.py       processes that keep the trace and make runs
     display.py    the progress line, and the table at the end

@@ -1,28 +1,25 @@
 """`Course`: a search, from the run of today's manifest to the findings."""
 
-import json
-import shlex
 import time
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
 
 from pando.sim.plan import SimPlanError
 from pando.sim.runs import Interrupted
 from pando.tune.crew import Crew, Job
 from pando.tune.display import Display
-from pando.tune.noted import annotated
+from pando.tune.finding import changes, contributions, policy_of, shown
 from pando.tune.plan import TunePlan, TunePlanError
 from pando.tune.runs import KnownRuns, key_of
 from pando_operator.resource.parse import InvalidPool
 from pando_sim.tuning.choice import (
     Point,
     front,
-    holds,
     in_order,
     next_ones,
     no_worse,
+    preferred,
     recommended,
 )
 from pando_sim.tuning.findings import (
@@ -30,7 +27,6 @@ from pando_sim.tuning.findings import (
     TODAY,
     Contribution,
     Findings,
-    Shown,
     TuneAbout,
 )
 from pando_sim.tuning.goal import HOPELESS, WEEK_HOURS
@@ -75,7 +71,7 @@ class Course:
         self._known = known
         self._display = display
         self._about = about
-        self._search = Search(plan.space, seed)
+        self._search = Search(plan.space, plan.goal, seed)
         self._points: list[Point] = []
         self._only_tried: list[Point] = []  # on the shorter excerpt
         self._contributions: list[Contribution] = []
@@ -162,22 +158,22 @@ class Course:
             most_missed=max(HOPELESS, self._today.searched.missed),
         )
         jobs, made = [], []
-        for trial, values in asked:
+        for values in asked:
             self._trials += 1
             try:
                 candidate = self._plan.space.candidate(values)
                 if (same := self._played_before(candidate)) is not None:
-                    self._search.tell(trial, same.searched)
+                    self._search.tell(values, same.searched)
                     continue
                 jobs.append(self._job(candidate, bounds=bounds, name=f"candidate {self._trials}"))
-                made.append((trial, candidate))
+                made.append((values, candidate))
             except (InvalidPool, SimPlanError):
                 self._refused += 1
-                self._search.tell(trial, None)
+                self._search.tell(values, None)
         outcomes = self._play(jobs)
-        for (trial, candidate), job, outcome in zip(made, jobs, outcomes, strict=True):
+        for (values, candidate), job, outcome in zip(made, jobs, outcomes, strict=True):
             self._points.append(Point(job.name, candidate.values, outcome))
-            self._search.tell(trial, outcome)
+            self._search.tell(values, outcome)
 
     def _played_before(self, candidate: Candidate) -> Point | None:
         """An earlier one with the same values: today's manifest and the defaults are among the
@@ -189,12 +185,13 @@ class Course:
         self._display.begins("the best candidates on a longer excerpt")
         tried, self._only_tried = self._points, []
         longer = self._longer(tried[:2])
-        found: list[Point] = []
-        while more := next_ones([one for one in tried if one.name != FULL], found, self._plan.goal):
-            known = {one.name: one for one in longer}
-            new = self._longer([one for one in more if one.name not in known])
-            longer += new
-            found += [known.get(one.name) or new.pop(0) for one in more]
+        candidates = [one for one in tried if one.name != FULL]
+        for some in (candidates, self._simple(candidates)):
+            found: list[Point] = []
+            while more := next_ones(some, found, self._plan.goal):
+                known = {one.name: one for one in longer}
+                longer += self._longer([one for one in more if one.name not in known])
+                found += [one for one in longer if one.name in {each.name for each in more}]
         names = {one.name for one in longer}
         self._points = longer
         self._only_tried = [one for one in tried if one.name not in names]
@@ -217,7 +214,7 @@ class Course:
         best = ordered[0]
         if self._limits.varies:
             self._display.begins("the best candidates with other arrivals, starts and a loss")
-            self._vary([self._today, self._defaults, *ordered[:FINALISTS]])
+            self._vary([*self._compared, *ordered[:FINALISTS]])
             best = recommended(ordered[:FINALISTS], self._today)
         self._best = best
         if best is self._today:
@@ -237,24 +234,12 @@ class Course:
                     self._best = best = simple
                     tried = best.tried or best.searched
                     without = self._without(best)
-        space = self._plan.space
-        words = {knob.path: knob.words for knob in space.knobs}
-        self._contributions = [
-            Contribution(
-                path=path,
-                words=words[path],
-                today=space.today[path],
-                value=best.values[path],
-                with_it=tried,
-                without=outcome,
-            )
-            for path, outcome in without.items()
-        ]
+        self._contributions = contributions(self._plan.space, best.values, tried, without)
 
     def _judge(self) -> None:
         self._display.begins("the best candidates on the other part of the trace")
         assert self._best is not None, "it was settled"
-        chosen = [self._today, self._defaults, self._best]
+        chosen = [self._best, *self._compared]
         if not self._plan.parts.has_excerpt:
             chosen += front(self._candidates)[-MOST_JUDGED:]
         points = list({one.name: one for one in chosen}.values())
@@ -347,6 +332,17 @@ class Course:
     def _defaults(self) -> Point:
         return self._points[1]
 
+    def _simple(self, points: Sequence[Point]) -> list[Point]:
+        """Those that change at most one field of the defaults."""
+        plain = self._plan.space.defaults.items()
+        return [one for one in points if len(one.values.items() - plain) <= 1]
+
+    @property
+    def _compared(self) -> list[Point]:
+        """What the best one must not be worse than, on the part that judges."""
+        simple = in_order(self._simple(self._candidates), self._plan.goal)[:1]
+        return [self._today, self._defaults, *simple]
+
     @property
     def _candidates(self) -> list[Point]:
         return [one for one in self._points if one.name != FULL]
@@ -356,45 +352,23 @@ class Course:
 
     def _findings(self, interrupted: bool) -> Findings:
         best = self._best or self._ordered()[0]
-        keeps = not holds(best, self._today, self._plan.goal)
-        chosen = self._today if keeps else best
-        space = self._plan.space
-        patch = space.patch(chosen.values)
-        if patch:
-            patch = annotated(patch, self._plan.noted)
-        on_front = {one.name for one in front(self._candidates)}
-        policy = chosen.values.get("policy")
-        every = [*self._points, *self._only_tried]
+        chosen = preferred(best, self._compared, self._today, self._plan.goal)
         return Findings(
             about=self._about,
             trials=self._trials,
-            lost=sum(not (one.tried or one.searched).is_whole for one in every),
+            lost=sum(not (one.tried or one.searched).is_whole for one in self._every),
             refused=self._refused,
             interrupted=interrupted,
-            points=[self._shown(one, is_on_front=one.name in on_front) for one in every],
+            points=shown(self._every, front(self._candidates), self._plan),
             recommended=chosen.name,
-            is_kept_today=keeps,
-            contributions=[] if keeps else self._contributions,
+            is_kept_today=chosen is self._today and chosen is not best,
+            passed_over=None if chosen is best else best.name,
+            contributions=self._contributions if chosen is best else [],
             importances=self._search.importances(),
-            policy=None if policy in (None, space.today.get("policy")) else str(policy),
-            patch=json.dumps(patch) if patch else "",
-            apply=self._apply(patch) if patch else "",
+            policy=policy_of(chosen, self._plan),
+            **changes(chosen, self._plan),
         )
 
-    def _shown(self, point: Point, *, is_on_front: bool) -> Shown:
-        worst = point.worst
-        return Shown(
-            name=point.name,
-            values=point.values,
-            is_on_front=is_on_front,
-            is_only_tried=self._plan.parts.has_excerpt and point.tried is None,
-            searched=point.searched,
-            judged=point.judged,
-            varied=point.varied,
-            worst=None if worst is None else worst[0],
-        )
-
-    def _apply(self, patch: dict[str, Any]) -> str:
-        metadata = self._plan.planned.pool.metadata
-        words = ["kubectl", "patch", "workerpool", metadata.name, "--namespace", metadata.namespace]
-        return shlex.join([*words, "--type", "merge", "--patch", json.dumps(patch)])
+    @property
+    def _every(self) -> list[Point]:
+        return [*self._points, *self._only_tried]

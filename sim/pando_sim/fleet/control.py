@@ -16,7 +16,7 @@ from pando_fleet.redis.client import RedisClient
 from pando_fleet.registry.replica import Heartbeat
 from pando_sim.fleet.fleet import Fleet
 from pando_sim.fleet.redis.line import BlockingLine
-from pando_sim.fleet.redis.server import client_of
+from pando_sim.fleet.redis.server import BlockingRedis
 from pando_sim.fleet.routing.interfaces import POOL
 from pando_sim.fleet.routing.router import Router
 from pando_sim.fleet.routing.view import View
@@ -70,7 +70,7 @@ class FleetControl:
         self._timeline = timeline
         self._view = view
         self._line = line
-        self._there = client_of(socket)
+        self._there = BlockingRedis(socket)
         self._away = Redis(unix_socket_path=NOBODY, retry=Retry(NoBackoff(), 0))
         self._run = run
         self._losses = 0  # current losses of Redis

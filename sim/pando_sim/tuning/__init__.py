@@ -9,7 +9,12 @@ Read in this order:
     excerpt.py    some hours of a part, for runs that take less time
     watch.py      runs one candidate, and ends it once it has lost
     variations.py  other arrivals, slower starts, a lost replica
-    search.py     which candidates to try next (optuna)
+    sweep.py      the candidates to try first: one field each
+    coordinates.py  a candidate as a point
+    surrogate.py  guesses a number of candidates that were not played
+    proposing.py  the candidate of which most is expected, by the guesses
+    search.py     which candidates to try next
+    importance.py  which fields matter most, by the guesses
     choice.py     the front, and the point that is recommended
     findings.py   everything that a search found, as results.json has it
     words.py      what the findings say, in sentences

@@ -101,14 +101,23 @@ def recommended(ordered: Sequence[Point], today: Point) -> Point:
     return min(ordered, key=lambda one: one.worst[1].missed if one.worst else 0.0)
 
 
-def holds(point: Point, today: Point, goal: Goal) -> bool:
-    """Whether the judged part agrees that this point is not worse than today's manifest: it keeps
-    the times where that keeps them, and is not beaten by it."""
-    if point.judged is None or today.judged is None or point is today:
-        return True
-    if today.judged.meets(goal) and not point.judged.meets(goal):
+def preferred(best: Point, others: Sequence[Point], today: Point, goal: Goal) -> Point:
+    """The best on the part that was searched, unless the part that judges says that another one is
+    better. Those that were not judged, or are on a cliff, are not."""
+    chosen = best
+    for one in others:
+        if not is_on_cliff(one, today) and _is_better(one.judged, chosen.judged, goal):
+            chosen = one
+    return chosen
+
+
+def _is_better(one: Score | None, other: Score | None, goal: Goal) -> bool:
+    if one is None or other is None:
         return False
-    return not today.judged.beats(point.judged)
+    if one.keeps(goal) or other.keeps(goal):
+        is_cheaper = one.price(goal) < other.price(goal)
+        return one.keeps(goal) and (is_cheaper or not other.keeps(goal))
+    return one.beats(other)
 
 
 def no_worse(without: Score, best: Score, goal: Goal) -> bool:

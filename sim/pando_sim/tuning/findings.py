@@ -69,7 +69,9 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     interrupted: bool
     points: list[Shown]
     recommended: str  # a point's name
-    is_kept_today: bool = False  # the judged part did not confirm what was found: keep today's
+    is_kept_today: bool = False  # something was found, but the part that judges prefers today's
+    passed_over: str | None = None  # the best on the part that was searched, if the part that
+    # judges says that the recommended one, which is simpler, is better
     contributions: list[Contribution] = []
     importances: list[dict[str, float]] = []  # for GPU-hours and for misses, by field
     policy: str | None = None  # of the routers, if it was searched and differs

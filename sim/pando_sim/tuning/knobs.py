@@ -4,6 +4,7 @@ Paths are those of the manifest below `spec`; `policy` alone is the router's set
 WorkerPool does not have.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -44,6 +45,24 @@ class Knob:
             return least if least < 100 else round(value, 1 - len(str(least)) + 1)
         return float(f"{value:.2g}")
 
+    def place(self, value: float) -> float:
+        """Where a value is in the range, from 0 to 1."""
+        if self.high <= self.low:
+            return 0.0
+        if self._has_ratios:
+            return math.log(value / self.low) / math.log(self.high / self.low)
+        return (value - self.low) / (self.high - self.low)
+
+    def at(self, place: float) -> float:
+        """The rounded value at a place from 0 to 1."""
+        if self._has_ratios:
+            return float(self.rounded(self.low * (self.high / self.low) ** place))
+        return float(self.rounded(self.low + (self.high - self.low) * place))
+
+    @property
+    def _has_ratios(self) -> bool:
+        return self.is_log and self.low > 0
+
     def covering(self, value: Value) -> "Knob":
         """The same knob with a range that has this value in it, too."""
         if value is None or isinstance(value, str):
@@ -60,7 +79,7 @@ def scaling_knobs(goal: Goal, most_replicas: int) -> tuple[Knob, ...]:
             words="the load that the pool aims for",
             low=0.15,
             high=0.95,
-            tries=(0.3, 0.5, 0.85),
+            tries=(0.2, 0.35, 0.5, 0.85),
         ),
         Knob(
             path="scaling.minReplicas",

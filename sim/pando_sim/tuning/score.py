@@ -1,5 +1,7 @@
 """`Score`: what a run says about its candidate."""
 
+import math
+
 import msgspec
 import numpy as np
 
@@ -7,6 +9,9 @@ from pando_sim.records import Run
 from pando_sim.report.columns import columns
 from pando_sim.report.statistics import spread
 from pando_sim.tuning.goal import ALLOWED, WEEK_HOURS, Goal
+
+LEAST_MISSED = 0.001  # fewer misses are as good as this many
+LEAST_HOURS = 1e-6
 
 
 class Score(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +45,24 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
         if goal.budget is not None and self.gpu_hours_a_week > goal.budget:
             return False
         return max(self.late, self.slow) <= ALLOWED
+
+    def price(self, goal: Goal) -> float:
+        """What shall be as low as possible, as a logarithm: GPU-hours, or misses with a budget."""
+        if goal.budget is not None:
+            return math.log(self.missed + LEAST_MISSED)
+        return math.log(max(self.gpu_hours, LEAST_HOURS))
+
+    def excess(self, goal: Goal) -> tuple[float, ...]:
+        """What must not be more than allowed, as logarithms of its ratio to that: both kinds of
+        misses, or GPU-hours with a budget."""
+        if goal.budget is not None:
+            return (math.log(max(self.gpu_hours_a_week, LEAST_HOURS) / goal.budget),)
+        allowed = ALLOWED + LEAST_MISSED
+        return tuple(math.log((one + LEAST_MISSED) / allowed) for one in (self.late, self.slow))
+
+    def keeps(self, goal: Goal) -> bool:
+        """Whether the run was not ended early, and there is no excess."""
+        return self.is_whole and max(self.excess(goal)) <= 0
 
     def beats(self, other: "Score") -> bool:
         """Whether it costs less for no more misses, or has fewer for no more cost."""

@@ -66,15 +66,20 @@ class Space:
             if value != plain[knob.path]
         ]
 
+    def settled(self, values: Mapping[str, Value]) -> Values:
+        """The values; a knob that does nothing without another one, which is off, has today's."""
+        kept: Values = {}
+        for knob in self.knobs:
+            is_idle = knob.needs and kept.get(knob.needs) is None
+            kept[knob.path] = self.today[knob.path] if is_idle else values[knob.path]
+        return kept
+
     def candidate(self, values: Mapping[str, Value]) -> Candidate:
         """Raises InvalidPool if the operator would refuse it."""
         document, policy = deepcopy(self._document), self._policy
-        kept: Values = {}
+        kept = self.settled(values)
         for knob in self.knobs:
-            value = values[knob.path]
-            if knob.needs and kept.get(knob.needs) is None:
-                value = self.today[knob.path]
-            kept[knob.path] = value
+            value = kept[knob.path]
             if knob.path == POLICY:
                 policy = str(value)
             elif value is None:

@@ -32,6 +32,11 @@ def sentences(findings: Findings) -> list[str]:
             "Keep today's manifest: what was found on the part that was searched does not hold on"
             " the other part, where today's manifest is no worse."
         )
+    elif findings.passed_over:
+        said.append(
+            f"Recommended is {called(best)}: on the other part of the trace, which judges, it is"
+            f" better than {findings.passed_over}, the best on the part that was searched."
+        )
     elif best.name == TODAY:
         said.append("Keep today's manifest: nothing that was tried is better.")
     else:

@@ -8,7 +8,7 @@ import psutil
 
 from pando_fleet.redis.wire.call import pack
 from pando_sim.fleet.redis.line import BlockingLine
-from pando_sim.fleet.redis.server import client_of, valkey
+from pando_sim.fleet.redis.server import BlockingRedis, valkey
 from tests.waiting import until
 
 LONG_AGO_MS = 1
@@ -17,7 +17,7 @@ LONG_AGO_MS = 1
 async def test_nothing_expires_by_the_time_that_a_run_takes() -> None:
     answers: list[object] = []
     with valkey() as socket:
-        line, client = BlockingLine(socket), client_of(socket)
+        line, client = BlockingLine(socket), BlockingRedis(socket)
         await client.set("a", "1", pxat=LONG_AGO_MS)
         line.send("b", pack("SET", "b", "2", "PXAT", LONG_AGO_MS), answers.append)
         for key in ("a", "b"):

@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 from pando_sim.tuning.choice import (
     Point,
     front,
-    holds,
     in_order,
     is_on_cliff,
     next_ones,
     no_worse,
+    preferred,
     recommended,
 )
 from pando_sim.tuning.goal import Goal
@@ -79,17 +79,27 @@ def test_a_point_on_a_cliff_is_not_recommended() -> None:
     assert recommended([steep, flat], today) is steep, "today's worst case is worse"
 
 
-def test_todays_manifest_stays_unless_the_judged_part_agrees() -> None:
+def test_what_was_found_stays_unless_the_judged_part_prefers_something_else() -> None:
+    today, found, single = point("today", 10, 0.004), point("a", 5, 0.009), point("b", 6, 0.009)
+
+    def chosen(*judged: tuple[float, float]) -> str:
+        for one, (hours, missed) in zip((today, found, single), judged, strict=True):
+            one.judged = outcome(hours, missed)
+        return preferred(found, [today, single], today, GOAL).name
+
+    assert chosen((10, 0.004), (5, 0.009), (6, 0.009)) == "a"
+    assert chosen((10, 0.004), (5, 0.02), (6, 0.02)) == "today", "only it keeps the times"
+    assert chosen((10, 0.004), (5, 0.02), (6, 0.009)) == "b", "it keeps them for less than today's"
+    assert chosen((10, 0.004), (5, 0.009), (4, 0.0095)) == "b", "it keeps them for less"
+    assert chosen((4, 0.015), (5, 0.02), (6, 0.02)) == "today", "it costs less and misses less"
+    assert chosen((4, 0.03), (5, 0.02), (6, 0.015)) == "a", "no other one is better in both"
+    single.varied["loss"] = outcome(6, 0.5)
+    assert chosen((10, 0.004), (5, 0.02), (6, 0.009)) == "today", "the other is on a cliff"
+
+
+def test_what_was_not_judged_is_not_preferred() -> None:
     today, found = point("today", 10, 0.004), point("a", 5, 0.009)
-    today.judged = outcome(10, 0.004)
-    found.judged = outcome(5, 0.009)
-    assert holds(found, today, GOAL)
-    found.judged = outcome(5, 0.02)
-    assert not holds(found, today, GOAL), "it misses what today's keeps"
-    today.judged = outcome(4, 0.015)
-    assert not holds(found, today, GOAL), "today's is cheaper and misses less"
-    today.judged = outcome(6, 0.03)
-    assert holds(found, today, GOAL)
+    assert preferred(found, [today], today, GOAL) is found
 
 
 def test_a_field_that_changes_nothing_is_found() -> None:
