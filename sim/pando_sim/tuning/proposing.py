@@ -41,12 +41,22 @@ def propose(
     known = [*(values for values, _ in told), *pending, *refused]
     parents = [best_of(told, goal)]
     for _ in range(ROUNDS):
-        new = [mutant(space, parents[n % len(parents)], draw) for n in range(MUTANTS)]
+        new = [_mutant(space, parents[n % len(parents)], draw) for n in range(MUTANTS)]
         different = {tuple(one.values()): one for one in new + parents if one not in known}
         if different:
             ranked = expected.ranked(list(different.values()), is_bold=len(pending) % 2 == 0)
             parents = ranked[:PARENTS]
     return parents[0]
+
+
+def another(space: Space, known: Sequence[Values], draw: random.Random) -> Values:
+    """A mutant of the defaults, for when there is nothing to guess from."""
+    made = space.defaults
+    for _ in range(MUTANTS):
+        made = _mutant(space, space.defaults, draw)
+        if made not in known:
+            break
+    return made
 
 
 class _Expected:
@@ -101,7 +111,7 @@ def _below(z: Array) -> Array:
     return np.array([(1 + math.erf(one / math.sqrt(2))) / 2 for one in z])
 
 
-def mutant(space: Space, values: Values, draw: random.Random) -> Values:
+def _mutant(space: Space, values: Values, draw: random.Random) -> Values:
     """With one to three other fields, and often another pressure."""
     made = dict(values)
     knobs = draw.sample(space.knobs, min(len(space.knobs), draw.choice((1, 1, 2, 3))))

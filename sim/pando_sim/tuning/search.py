@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from pando_sim.tuning.goal import Goal
 from pando_sim.tuning.importance import importances
-from pando_sim.tuning.proposing import mutant, propose
+from pando_sim.tuning.proposing import another, propose
 from pando_sim.tuning.score import Score
 from pando_sim.tuning.space import Space, Values
 from pando_sim.tuning.sweep import sweep
@@ -39,7 +39,7 @@ class Search:
                 self._space, self._goal, self._told, self._pending, self._refused, self._draw
             )
         else:  # nothing is known yet, and the sweep's first ones are fewer than a generation
-            values = mutant(self._space, self._space.defaults, self._draw)
+            values = another(self._space, self._pending + self._refused, self._draw)
         self._pending.append(values)
         return values
 

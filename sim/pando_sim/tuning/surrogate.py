@@ -2,9 +2,8 @@
 those that were, and says how sure it is.
 
 Its kernel is a linear part, as most fields push a number one way, and a smooth rest. Nothing of it
-is fitted: with sixty points of twenty coordinates that costs seconds and says little (measured with
-optuna's GPSampler). The method is in Rasmussen and Williams, Gaussian Processes for Machine
-Learning, 2006, algorithm 2.1.
+is fitted, since that would cost seconds for each choice. The method is in Rasmussen and Williams,
+Gaussian Processes for Machine Learning, 2006, algorithm 2.1.
 """
 
 import numpy as np
