@@ -77,10 +77,11 @@ class BlockingRedis(Redis):
 
     def __init__(self, path: str) -> None:
         super().__init__(unix_socket_path=path, redis_connect_func=_keep)
-        self._blocking = redis.Redis(unix_socket_path=path, redis_connect_func=_keep_blocking)
+        keep: Any = _keep_blocking  # its annotation has no parameter, which it is given
+        self._blocking = redis.Redis(unix_socket_path=path, redis_connect_func=keep)
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
-        return self._blocking.execute_command(*args, **options)
+        return self._blocking.execute_command(*args, **options)  # type: ignore[no-untyped-call]
 
     async def aclose(self, close_connection_pool: bool | None = None) -> None:
         self._blocking.close()
@@ -94,8 +95,8 @@ async def _keep(connection: AbstractConnection) -> None:
 
 
 def _keep_blocking(connection: BlockingConnection) -> None:
-    connection.on_connect()
-    connection.send_command(*KEEP)
+    connection.on_connect()  # type: ignore[no-untyped-call]
+    connection.send_command(*KEEP)  # type: ignore[no-untyped-call]
     connection.read_response()
 
 
