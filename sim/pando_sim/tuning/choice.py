@@ -1,5 +1,6 @@
 """The front of the candidates, and the point on it that is recommended."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -9,6 +10,10 @@ from pando_sim.tuning.space import Values
 
 CLIFF = 2 * ALLOWED
 """A worst case that misses more than this, and more than today's manifest does, is a cliff."""
+
+
+STEP = 1.05
+"""By which ratio of GPU-hours candidates differ that are played on the longer excerpt."""
 
 
 @dataclass(slots=True)
@@ -38,15 +43,29 @@ def front(points: Sequence[Point]) -> list[Point]:
     return kept
 
 
+def _line(points: Sequence[Point], goal: Goal) -> list[Point]:
+    """The points of the front, and between them those that keep the goal's times, each dearer by
+    `STEP`: an excerpt's misses are of a few requests, so that fewer of them say little."""
+    found: list[Point] = []
+    fewest = math.inf
+    whole = [one for one in points if one.searched.is_whole]
+    for one in sorted(whole, key=lambda one: (one.searched.gpu_hours, one.searched.missed)):
+        is_next = bool(found) and one.searched.gpu_hours >= STEP * found[-1].searched.gpu_hours
+        if one.searched.missed < fewest or (is_next and one.searched.meets(goal)):
+            found.append(one)
+            fewest = min(fewest, one.searched.missed)
+    return found
+
+
 def next_ones(tried: Sequence[Point], played: Sequence[Point], goal: Goal) -> list[Point]:
     """Which of the points that were tried on an excerpt to play on the longer one next: along their
-    front, first the best and its dearer neighbour; then cheaper ones as long as the cheapest keeps
+    line, first the best and its dearer neighbour; then cheaper ones as long as the cheapest keeps
     the goal's times, or dearer ones as long as none does. With a budget: dearer ones as long as it
     pays for the dearest, or cheaper ones as long as it pays for none.
 
     `played`: the results for those that earlier calls returned, by the same names.
     """
-    line = front(tried)
+    line = _line(tried, goal)
     places = {one.name: place for place, one in enumerate(line)}
     if not played:
         first = places[in_order(line, goal)[0].name]

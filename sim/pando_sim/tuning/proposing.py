@@ -21,6 +21,7 @@ from pando_sim.tuning.sweep import PRESSURE, Told, best_of
 ROUNDS, MUTANTS, PARENTS = 5, 100, 8
 STEPS = (0.05, 0.15, 0.4)  # standard deviations of a change, of a knob's range
 SWITCHED = 0.3  # how often a knob that may be off is switched
+LEAST_KEPT = 0.2  # chance of keeping the goal; far away, guesses of a large gain are worth nothing
 REBALANCED = 0.5  # how often the pressure changes with the others
 
 
@@ -88,7 +89,8 @@ class _Expected:
         elif self._has_kept:
             z = gain / spread
             density = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
-            worth = (gain * _below(z) + spread * density) * kept
+            improvement = gain * _below(z) + spread * density
+            worth = np.where(kept > LEAST_KEPT, improvement * kept, kept - 100)
         else:
             worth = kept
         return [candidates[place] for place in np.argsort(-worth, kind="stable")]

@@ -137,6 +137,11 @@ def test_where_the_excerpt_is_too_easy_dearer_ones_are_played_until_one_holds() 
     assert played_longer(TRIED, true, GOAL) == ["d", "c", "b", "a"]
 
 
+def test_where_the_excerpt_is_too_easy_the_next_dearer_one_need_not_miss_less_there() -> None:
+    tried = [point("a", 5, 0.008), point("b", 5.1, 0.008), point("c", 6, 0.009), point("d", 9, 0)]
+    assert played_longer(tried, {"a": 0.02, "b": 0.02, "c": 0.007, "d": 0.0}, GOAL) == ["a", "c"]
+
+
 def test_with_a_budget_what_it_pays_for_is_played_longer() -> None:
     goal = Goal(ttft_s=2.0, gap_s=0.05, budget=6.5)
     true = {one.name: one.searched.missed for one in TRIED}
