@@ -5,6 +5,7 @@ users.
                      and at times a `FleetState`
     recording.py     a router's recording as a whole
     recorder.py      observes requests, and writes lines in a thread
+    disguise.py      hides keys and names behind a secret
     entry.py         makes a request's record
     fleet_states.py  makes the lines about the fleet
     switch.py        on and off, for all routers

@@ -6,14 +6,11 @@ file contains. Equal beginnings of prompts stay equal, within a recording and am
 the same secret, but guesses cannot be tested.
 """
 
-import sys
-from collections.abc import Callable
 from enum import StrEnum
-from hashlib import blake2b, sha256
 
 import msgspec
 
-from pando_fleet.placement.prefix import CHUNK_BYTES, KEY_BYTES
+from pando_fleet.placement.prefix import CHUNK_BYTES
 
 VERSION = 1
 
@@ -108,44 +105,3 @@ class FleetState(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 STATE_S = 20.0
 MEASURED_REPLICAS = 16
-
-
-class Disguise:
-    """Hides keys and names behind a secret."""
-
-    def __init__(self, secret: bytes) -> None:
-        """`secret` must be hard to guess."""
-        self._base = blake2b(key=sha256(secret).digest(), digest_size=HIDDEN_BYTES)
-        self._hidden_keys = _HiddenKeys(self._hidden)
-        self.secret = blake2b(b"secret", key=sha256(secret).digest(), digest_size=8).hexdigest()
-
-    def keys(self, keys: bytes) -> bytes:
-        """Turns packed keys of KEY_BYTES into packed keys of HIDDEN_BYTES."""
-        if len(self._hidden_keys) > MOST_HIDDEN:
-            self._hidden_keys.clear()
-        return b"".join(map(self._hidden_keys.__getitem__, memoryview(keys).cast("Q")))
-
-    def name(self, name: str) -> str:
-        return self._hidden(name.encode()).hex()
-
-    def _hidden(self, data: bytes) -> bytes:
-        # Copying a hash that has consumed the secret is cheaper than hashing the secret again.
-        hidden = self._base.copy()
-        hidden.update(data)
-        return hidden.digest()
-
-
-MOST_HIDDEN = 32_768  # keys that are remembered with what hides them; about 200 bytes each
-
-
-class _HiddenKeys(dict[int, bytes]):
-    """By key, as a native integer. Most keys of a prompt are those of an earlier one, and looking
-    one up takes a tenth of hashing it."""
-
-    def __init__(self, hide: Callable[[bytes], bytes]) -> None:
-        super().__init__()
-        self._hide = hide
-
-    def __missing__(self, key: int) -> bytes:
-        hidden = self[key] = self._hide(key.to_bytes(KEY_BYTES, sys.byteorder))
-        return hidden

@@ -19,10 +19,11 @@ from pando_fleet.placement.prefix import KEY_BYTES
 from pando_router.configuration.live import Live
 from pando_router.configuration.settings import RouterSettings
 from pando_router.exchange.exchange import Exchange, Listener, Order
+from pando_router.recording.disguise import MOST_KEYS, Disguise
 from pando_router.recording.entry import record_of
 from pando_router.recording.files import Files
 from pando_router.recording.folder import delete_old
-from pando_router.recording.form import Disguise, FleetState, Header, Record
+from pando_router.recording.form import FleetState, Header, Record
 from pando_router.recording.switch import Switch
 from pando_router.telemetry.bounded_log import BoundedLog
 from pando_router.telemetry.metrics import Metrics
@@ -35,7 +36,7 @@ AT_ONCE = 32 * 1024  # bytes of lines that are written together
 
 # The thread hides so many keys, then sleeps so that the event loop can run: Python itself would let
 # the thread continue for 5 ms while requests wait. A prompt with more of them is hidden there.
-SLICE_BYTES = 256 * KEY_BYTES  # about 0.2 ms
+SLICE_BYTES = MOST_KEYS * KEY_BYTES  # about 0.02 ms
 PAUSE_S = 0.0001
 
 Line = bytes | Record | FleetState
@@ -162,7 +163,8 @@ class Recorder(Listener):
             self.adopt_secret()
 
     async def _write(self) -> None:
-        lines, size, disguise = self._waiting, self._num_bytes, self._disguise
+        lines, size = self._waiting, self._num_bytes
+        disguise = Disguise(self._secret)  # the thread's own
         self._waiting = []
         self.adopt_secret()
         try:
