@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModel, RobertaModel
 
 from pando_worker.messages import Pooling
+from pando_worker.runner.cpu.text_parts import equal_parts
 from pando_worker.runner.encoder_runner import EncoderRunner
 from pando_worker.settings import WorkerSettings
 from tests.worker.model.checkpoints import prompt
@@ -62,6 +63,26 @@ def test_texts_of_all_lengths_in_one_step_are_those_of_transformers(
     for rid, ids in texts.items():
         expected = pooled_states(hidden_states(theirs, ids).double().numpy(), Pooling.MEAN)
         np.testing.assert_allclose(world.embeddings[rid], expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["bert", "mpnet", "modernbert"])
+def test_texts_of_a_step_in_parts_on_two_threads_are_those_of_transformers(
+    tmp_path: Path, name: str
+) -> None:
+    case = CASES[name]
+    path = save(tmp_path, case.base(), case.tokenizer())
+    theirs = AutoModel.from_pretrained(path).eval()
+    world = world_of(path, threads=2)
+    lengths = np.array([30, 22, 41, 16, 30, 22, 41, 70], dtype=np.int32)
+    assert len(equal_parts(lengths, 2)) == 2
+    for number, length in enumerate(lengths.tolist()):
+        world.embed(f"{number}", ids_of(length, number), Pooling.MEAN, is_normalized=False)
+    world.run()
+    assert len(world.batches) == 1
+    for number, length in enumerate(lengths.tolist()):
+        states = hidden_states(theirs, ids_of(length, number)).double().numpy()
+        expected = pooled_states(states, Pooling.MEAN)
+        np.testing.assert_allclose(world.embeddings[f"{number}"], expected, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", CASES)

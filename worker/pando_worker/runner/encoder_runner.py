@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from pando_worker.attention.whole import WholeAttention
 from pando_worker.batch import ForwardBatch, Int32, StepResult
@@ -20,6 +21,7 @@ from pando_worker.models.loading.loader import build_text_encoder, load_weights,
 from pando_worker.pools import Pools
 from pando_worker.progress import Report, Stage, unreported
 from pando_worker.runner.cpu.packing import pack
+from pando_worker.runner.cpu.text_parts import TextParts, equal_parts
 from pando_worker.runner.precision import chosen_dtype
 from pando_worker.runner.sampling.pooling import pool
 from pando_worker.settings import WorkerSettings
@@ -61,11 +63,15 @@ class EncoderRunner:
         else:
             load_weights(self._model, model_dir, self._device, report=report)
         self._weight_bytes = weight_bytes(self._model)
+        threads = 1
         if self._device.type == "cpu":
             pack(self._model, PACKED_ROWS)
-        self.attention = WholeAttention(
-            self._device, self._model.heads, dense_masks=self._model.has_biases
-        )
+            threads = torch.get_num_threads()
+        self._parts = TextParts(threads) if threads > 1 else None
+        self._attention = [
+            WholeAttention(self._device, self._model.heads, dense_masks=self._model.has_biases)
+            for _ in range(threads)
+        ]
         self._settings = settings
         log.info("%s loaded in %.1f s as %s", model_dir, time.monotonic() - started, dtype)
 
@@ -85,17 +91,36 @@ class EncoderRunner:
 
     @torch.inference_mode()
     def launch(self, batch: ForwardBatch) -> "EncoderStep":
-        self.attention.plan(batch.extend_lens)
-        texts = Texts(
-            ids=to_device(batch.input_ids, self._device),
-            positions=to_device(batch.positions, self._device),
-            kinds=None if batch.kinds is None else to_device(batch.kinds, self._device),
-        )
-        pooled = pool(self._model(texts, self.attention), batch)
+        pooled = pool(self._hidden(batch), batch)
         assert pooled is not None, "a text encoder gets no other requests"
         if self._model.classifies:
             pooled = self._model.classify(pooled)
         return EncoderStep(HostCopy(pooled))
+
+    def _hidden(self, batch: ForwardBatch) -> Tensor:
+        """Final hidden states of a step's texts, [num_tokens, hidden_size]."""
+        lengths = batch.extend_lens
+        ends = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
+
+        def encode(number: int, texts: slice) -> Tensor:
+            tokens = slice(int(ends[texts.start]), int(ends[texts.stop]))
+            attention = self._attention[number]
+            attention.plan(lengths[texts])
+            found: Tensor = self._model(self._texts(batch, tokens), attention)
+            return found
+
+        parts = equal_parts(lengths, len(self._attention))
+        if self._parts is None or len(parts) == 1:
+            return encode(0, slice(0, len(lengths)))
+        return torch.cat(self._parts.run(parts, encode))
+
+    def _texts(self, batch: ForwardBatch, tokens: slice) -> Texts:
+        kinds = None if batch.kinds is None else to_device(batch.kinds[tokens], self._device)
+        return Texts(
+            ids=to_device(batch.input_ids[tokens], self._device),
+            positions=to_device(batch.positions[tokens], self._device),
+            kinds=kinds,
+        )
 
 
 class EncoderStep:

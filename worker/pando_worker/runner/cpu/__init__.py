@@ -8,6 +8,7 @@ Read in this order:
     kept_races.py    outcomes in the user's cache
     cpu_tape.py      records decode steps and replays them
     packing.py       packs an encoder's matrices
+    text_parts.py    runs parts of a step's texts beside each other
 
 The kernels are in `pando_worker.cpu`.
 """
