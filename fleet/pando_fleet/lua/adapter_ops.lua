@@ -1,6 +1,7 @@
--- LoRA adapters as placement sees them, for requests that need one: others cost nothing here. The hash
--- `adapters` has two fields more for a replica than its row: what it holds, and for each of these
--- adapters where. So a placement reads a letter of each replica, not its list.
+-- LoRA adapters as placement sees them, for requests that need one; others cost nothing here.
+-- adapter_ops() returns the functions. The hash `adapters` has two fields more for a replica than its
+-- row: what it holds, and for each of these adapters where. So a placement reads a letter of each
+-- replica, not its list.
 --
 -- A heartbeat writes what a replica holds; a placement adds what it will make the replica load, so that
 -- those which come before its next heartbeat follow there instead of loading it elsewhere, too.
@@ -21,19 +22,19 @@ local function read_fields(ready, key, adapters)
   return #fields > 0 and redis.call('HMGET', adapters, unpack(fields)) or fields
 end
 
--- The slots of the replicas that report them, in the order of `ready`, otherwise false; and the usual
--- times: a replica's own would keep loads, and so new measurements, from one that was slow once.
+-- The slots by replica, of those that report them; and the usual times: a replica's own would keep
+-- loads, and so new measurements, from one that was slow once.
 local function read_slots(ready, adapters)
-  local slots = read_fields(ready, nil, adapters)
-  local rows = {}
-  for i = 1, #slots do
-    local row = slots[i]
-    local is_whole, $names(ADAPTERS) = pcall(unpack_adapters, row)
-    slots[i] = is_whole and incarnation == ready[i].incarnation and {
-      free_slots = free_slots, loading = loading, ahead = ahead, idle_s = idle_s, load_s = load_s,
-      read_s = read_s, slot_wait_s = slot_wait_s, incarnation = incarnation,
-    }
-    rows[#rows + 1] = slots[i] or nil
+  local slots, rows = {}, {}
+  for i, packed in ipairs(read_fields(ready, nil, adapters)) do
+    local is_whole, $names(ADAPTERS) = pcall(unpack_adapters, packed)
+    if is_whole and incarnation == ready[i].incarnation then
+      local row = {
+        free_slots = free_slots, loading = loading, ahead = ahead, idle_s = idle_s, load_s = load_s,
+        read_s = read_s, slot_wait_s = slot_wait_s, incarnation = incarnation,
+      }
+      slots[ready[i]], rows[#rows + 1] = row, row
+    end
   end
   return slots, {
     load = mean_of(rows, 'load_s', PRIOR_LOAD),
@@ -82,3 +83,8 @@ local function expect_load(name, row, key, adapters)
     'HSET', adapters, name, $pack(ADAPTERS, row), list, held, place_field(name, key), place
   )
 end
+
+return {
+  read_fields = read_fields, read_slots = read_slots, delays = adapter_delays,
+  expect_load = expect_load,
+}

@@ -23,8 +23,8 @@ end_expired_leases(book, now)
 local ready = read_fleet(book, replicas, terms, tree_prefix, now)
 
 local there = 0 -- requests at ready replicas, plus one per replica
-local slots, usual = nil, nil -- of the ready replicas, once a prompt needs an adapter
-local delays = nil -- seconds that this prompt's adapter costs at each, if it needs one
+local of_adapters, slots, usual = nil, nil, nil -- once a prompt needs an adapter; slots by replica
+local delays = nil -- by replica, seconds that this prompt's adapter costs there, if it needs one
 local pool_token = 0 -- seconds that others lose per token of work, while all replicas are busy
 
 -- Computes the parts of the cost that depend on `r` only, once for all prompts.
@@ -76,12 +76,13 @@ local function weigh_adapters(ask)
     return
   end
   if not slots then
-    slots, usual = read_slots(ready, adapters)
+    of_adapters = adapter_ops()
+    slots, usual = of_adapters.read_slots(ready, adapters)
   end
-  local places = read_fields(ready, ask.adapter, adapters)
-  for i = 1, #ready do
-    local load_s, wait_s, evict_s = adapter_delays(slots[i], usual, places[i])
-    delays[i] = load_s + wait_s + evict_s
+  local places = of_adapters.read_fields(ready, ask.adapter, adapters)
+  for i, r in ipairs(ready) do
+    local load_s, wait_s, evict_s = of_adapters.delays(slots[r], usual, places[i])
+    delays[r] = load_s + wait_s + evict_s
   end
 end
 
@@ -174,11 +175,10 @@ local function choose(ask, all)
   local best, most, found, full, is_full = nil, nil, {}, {}, false
   weigh_adapters(ask)
 
-  local function look(at, least, is_candidate_full)
-    local r = ready[at]
+  local function look(r, least, is_candidate_full)
     local chunks = chunks_held(r, ask.path, least, most and most.chunks)
     if chunks then
-      local candidate = { replica = r, at = at, chunks = chunks, full = is_candidate_full, cost = 0 }
+      local candidate = { replica = r, chunks = chunks, full = is_candidate_full, cost = 0 }
       if all then
         found[#found + 1] = candidate
       end
@@ -190,18 +190,18 @@ local function choose(ask, all)
   end
 
   for i = 1, #ready do
-    local at = (ask.tie + i * stride) % #ready + 1
-    local r, delay = ready[at], delays and delays[at] or 0
+    local r = ready[(ask.tie + i * stride) % #ready + 1]
+    local delay = delays and delays[r] or 0
     local allowed = ask.only == '' or ask.only == r.name
     if not ask.excluded[r.name] and (allowed or ask.every) then
       if has_most(r, ask) then
-        full[#full + 1], is_full = at, is_full or allowed
+        full[#full + 1], is_full = r, is_full or allowed
       else
         local least = 0
         if best and not all then
           least = chunks_to_beat(r, ask, best, most.chunks + 1, delay)
         end
-        local candidate = look(at, least, false)
+        local candidate = look(r, least, false)
         if candidate and allowed then
           candidate.cost = cost_of(r, ask, candidate.chunks, delay)
           if not best or is_better(r, candidate.cost, best) then
@@ -212,8 +212,8 @@ local function choose(ask, all)
     end
   end
   if best or explain then -- a waiting prompt asks repeatedly, and nobody reads its terms
-    for _, at in ipairs(full) do
-      look(at, all and 0 or most.chunks + 1, true)
+    for _, r in ipairs(full) do
+      look(r, all and 0 or most.chunks + 1, true)
     end
   end
   return best, most, found, is_full
@@ -226,7 +226,7 @@ local function packed(ask, candidate, most)
   if delays then
     local place = redis.call('HGET', adapters, place_field(r.name, ask.adapter))
     adapter_load_s, adapter_wait_s, adapter_evict_s =
-      adapter_delays(slots[candidate.at], usual, place)
+      of_adapters.delays(slots[r], usual, place)
   end
   local cost_s, uncached, work, kv_wait_s, evict_s =
     cost_of(r, ask, candidate.chunks, adapter_load_s + adapter_wait_s + adapter_evict_s)
@@ -271,6 +271,7 @@ local function read_ask(i)
 end
 
 local answers, i = {}, $length(Place) + 1
+local hold_back = nil -- once a prompt's session is bound
 while i <= #ARGV do
   local ask
   ask, i = read_ask(i)
@@ -278,6 +279,7 @@ while i <= #ARGV do
   local held
   if best and ask.bounds_sessions and mode ~= $Mode.EXPLAIN then
     local shared = floor(most.chunks * $CHUNK_BYTES / most.replica.bytes_per_token)
+    hold_back = hold_back or session_ops()
     held = hold_back(sessions, leases, ask, shared, ready, now, explain)
   end
   if mode == $Mode.EXPLAIN then
@@ -293,7 +295,7 @@ while i <= #ARGV do
     end
     answers[#answers + 1] = answer
     if delays then
-      expect_load(best.replica.name, slots[best.at], ask.adapter, adapters)
+      of_adapters.expect_load(best.replica.name, slots[best.replica], ask.adapter, adapters)
     end
     local owner = owner_of(best.replica.incarnation, best.replica.name)
     if add_lease(book, ask.lease, owner, work, room, now, ask.lease_ms) then

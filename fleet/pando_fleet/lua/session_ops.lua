@@ -1,3 +1,5 @@
+-- session_ops() returns `hold_back`, for the calls that bound sessions.
+--
 -- The sessions of one pool, and their working set: the KV tokens that must stay cached so that none of
 -- them computes its conversation again. `sessions` (a hash) has a row for each, by the key of the last
 -- landmark on its last prompt's path: every $LANDMARK_CHUNKS-th chunk is one. A call that extends that
@@ -238,3 +240,5 @@ local function hold_back(sessions, leases, ask, shared, ready, now, explain)
   end
   redis.call('HSET', sessions, new_field, $pack(SESSION, session), '', $pack(WORKING_SET, set))
 end
+
+return hold_back

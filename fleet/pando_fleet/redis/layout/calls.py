@@ -435,3 +435,8 @@ SCRIPTS: dict[type[msgspec.Struct], tuple[str, ...]] = {
     SettleLimit: ("clock", "limit_ops", "limit_settle"),
 }
 """The Lua files that are joined into each call's script: libraries of local functions first."""
+
+ON_DEMAND = frozenset(("adapter_ops", "session_ops"))
+"""Libraries that few calls of their script need: each is a function of its name, which returns what
+others call of it. Redis runs a script from its first line at each call, so the functions of any
+other library are made anew each time."""

@@ -36,8 +36,13 @@ class LayoutError(Exception):
 def source_of(call: type) -> str:
     """The script of this call. Raises LayoutError."""
     folder = files("pando_fleet") / "lua"
-    parts = calls.SCRIPTS[call]
-    return "\n".join(expand((folder / f"{part}.lua").read_text("utf-8")) for part in parts)
+    texts = {
+        part: expand((folder / f"{part}.lua").read_text("utf-8")) for part in calls.SCRIPTS[call]
+    }
+    return "\n".join(
+        f"local function {part}()\n{text}\nend" if part in calls.ON_DEMAND else text
+        for part, text in texts.items()
+    )
 
 
 def expand(text: str) -> str:
