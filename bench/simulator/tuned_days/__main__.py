@@ -25,8 +25,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     recommended: Score
     defaults: Score
     by_pressure: list[Score]
-    seconds: float  # of the search
-    cpu_s: float
+    seconds: float | None  # of the search; None if it was interrupted
+    cpu_s: float | None
     grid: Score | None = None  # on the part that was searched, like the next one
     grid_size: int = 0
     found: Score | None = None  # the recommended one
@@ -61,7 +61,8 @@ def main(
 
 
 def _row(case: Case, grid: int) -> Row:
-    findings, seconds, cpu_s = searched(case)
+    findings, times = searched(case)
+    seconds, cpu_s = times or (None, None)
     jobs = [(case, {PRESSURE: value}, Stage.JUDGED) for value in PRESSURES]
     best, size = best_of(case, grid) if grid else (None, 0)
     return Row(
@@ -102,12 +103,18 @@ def _line(row: Row) -> str:
         f"{best.gpu_hours:.1f}, {best.missed:.2%}",
         "–" if equal is None else f"{equal:.1f}",  # noqa: RUF001
         saved,
-        f"{row.seconds / 60:.1f} min, {row.cpu_s / 60:.1f}",
+        _minutes(row),
     ]
     if row.grid is not None and row.found is not None:
         more = row.found.gpu_hours / row.grid.gpu_hours - 1
         cells.append(f"{row.found.gpu_hours:.2f} against {row.grid.gpu_hours:.2f}: {more:+.1%}")
     return f"| {' | '.join(cells)} |"
+
+
+def _minutes(row: Row) -> str:
+    if row.seconds is None or row.cpu_s is None:
+        return "it was interrupted"
+    return f"{row.seconds / 60:.1f} min, {row.cpu_s / 60:.1f}"
 
 
 if __name__ == "__main__":

@@ -73,13 +73,14 @@ class Case:
         path.write_text(yaml.safe_dump(NONE | {"spec": spec}))
 
 
-def searched(case: Case) -> tuple[Findings, float, float]:
-    """What the command finds, its seconds and the CPU seconds of all its processes. A search that
-    was interrupted goes on. Raises CalledProcessError."""
+def searched(case: Case) -> tuple[Findings, tuple[float, float] | None]:
+    """What the command finds, its seconds and the CPU seconds of all its processes; those of a
+    search that was interrupted, and goes on, are not known. Raises CalledProcessError."""
     case.folder.mkdir(parents=True, exist_ok=True)
     case.write_manifest()
     words = [sys.executable, "-m", "pando", "tune", *case.arguments]
-    if (case.folder / "runs.jsonl").exists():
+    resumes = (case.folder / "runs.jsonl").exists()
+    if resumes:
         words.append("--resume")
     before, began = os.times(), time.monotonic()
     subprocess.run(words, check=True)
@@ -87,7 +88,7 @@ def searched(case: Case) -> tuple[Findings, float, float]:
     cpu_s = after.children_user + after.children_system
     cpu_s -= before.children_user + before.children_system
     found = (case.folder / "results.json").read_bytes()
-    return msgspec.json.decode(found, type=Findings), seconds, cpu_s
+    return msgspec.json.decode(found, type=Findings), None if resumes else (seconds, cpu_s)
 
 
 def played(case: Case, values: dict[str, Value], stage: Stage, bounds: Bounds = NO_BOUNDS) -> Score:

@@ -1,7 +1,7 @@
 """The format of a recording, for the router that writes it and the simulator that reads it.
 
 Chunk keys are hashes without a secret, so anyone with the keys could test guesses of a text, above
-all of short prompts. A recording therefore contains each key only as a hash with a secret that no
+all of short prompts. A recording therefore contains each key only hidden behind a secret that no
 file contains. Equal beginnings of prompts stay equal, within a recording and among recordings with
 the same secret, but guesses cannot be tested.
 """
