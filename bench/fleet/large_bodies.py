@@ -3,7 +3,8 @@
 Run: python -m bench.fleet.large_bodies
 Each body is read as a router and as a worker read it, the worker up to its validated form. A task
 that wakes ten times in a millisecond in the same event loop measures the most CPU time that this
-process takes between two of its turns, so other programs on the machine do not count.
+process takes between two of its turns, so other programs on the machine do not count. The last row
+is beside a thread that only counts: how well the interpreter and the system share any lock.
 """
 
 import argparse
@@ -45,6 +46,8 @@ BODIES: dict[str, tuple[str, dict[str, Any]]] = {
     **{f"a text of {n} MiB": (COMPLETION, {"prompt": "x" * n * MIB}) for n in (1, 4, 16, 60)},
 }
 
+COUNTED = 10_000_000
+
 Read = Callable[[str, bytes], Awaitable[object]]
 
 
@@ -82,7 +85,17 @@ async def _measure(rounds: int) -> None:
         body = json.dumps({"model": "m", **fields}).encode()
         cells = [await _cell(read, path, body, rounds) for read in (by_router, by_worker)]
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
+    cell = await _cell(_counting, "", b"", rounds)
+    print(f"| none, a thread counts | {cell} | the same |", flush=True)
     reader.close()
+
+
+async def _counting(_: str, body: bytes) -> object:
+    def count() -> None:
+        for _ in range(COUNTED):
+            pass
+
+    return await off_loop(count, 1, inline_bytes=0)
 
 
 async def _cell(read: Read, path: str, body: bytes, rounds: int) -> str:
