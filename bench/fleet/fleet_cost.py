@@ -8,11 +8,7 @@ docs/benchmarks/fleet.md.
 
 import logging
 import os
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -20,7 +16,7 @@ import click
 
 from bench.fleet.serving import gguf_servers
 from bench.fleet.serving.at_once import Job
-from pando.up.free_port import free_port
+from bench.fleet.serving.fleets import pando_up
 from pando_worker.server.machine import machine
 
 log = logging.getLogger("bench.fleet.fleet_cost")
@@ -77,31 +73,12 @@ def main(model: str, threads: int, repetitions: int) -> None:
     )
 
 
-@contextmanager
-def _fleet(model: str, threads: int, workers: int) -> Iterator[str]:
-    """`pando up` and its address."""
-    port = free_port("127.0.0.1")
-    options = ["--model", model, "--workers", str(workers), "--port", str(port)]
+def _fleet(model: str, threads: int, workers: int) -> AbstractContextManager[str]:
+    """Its address."""
+    options = ["--model", model, "--workers", str(workers)]
     options += ["--threads", str(threads // workers)]
     options += ["--max-total-tokens", str(POOL_TOKENS // workers)]
-    with (
-        tempfile.TemporaryFile("w+") as log_file,
-        subprocess.Popen(
-            [sys.executable, "-m", "pando", "up", *options],
-            stdout=subprocess.PIPE,
-            stderr=log_file,
-            text=True,
-        ) as process,
-    ):
-        assert process.stdout is not None
-        try:
-            if not any("is served at" in line for line in process.stdout):
-                log_file.seek(0)
-                raise click.ClickException(f"pando up ended: {log_file.read()}")
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            process.terminate()
-            process.stdout.read()
+    return pando_up(options)
 
 
 def _table(contestants: list[Contestant]) -> str:

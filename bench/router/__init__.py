@@ -6,7 +6,8 @@
     placement.py        Redis's CPU time and the answer's time of a placement
     adapter_placements.py    the same of requests with LoRA adapters
     session_placements.py    Redis's instructions for a placement with the bound on sessions
-    counted_valkey.py   a Valkey whose instructions are counted, for the last
+    bound_cost.py       router's and Valkey's CPU time of a request with that bound
+    counted_valkey.py   a Valkey whose instructions are counted, for session_placements
     tree_memory.py      Redis's memory for each chunk of a tree
     observability.py    CPU time of logs, traces and metrics
     routing/            routers, replicas and loads of the first two

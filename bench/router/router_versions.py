@@ -21,7 +21,7 @@ import click
 from rich.console import Console
 
 from bench.router.routing.bursts import Bursts
-from bench.router.routing.load import replicas
+from bench.router.routing.load import SYSTEM_BYTES, replicas
 
 PARTS = ("fleet", "router", "worker", "operator", "sim", "cli", ".")
 WARM_REQUESTS = 3_000
@@ -50,8 +50,15 @@ class Cost:
 class Version:
     """A checkout's router with its Valkey; leave the `with` block to end both."""
 
-    def __init__(self, checkout: Path, upstreams: Sequence[str], burst: int, *options: str) -> None:
-        """`options` are the router's."""
+    def __init__(
+        self,
+        checkout: Path,
+        upstreams: Sequence[str],
+        burst: int,
+        *options: str,
+        system_bytes: int = SYSTEM_BYTES,
+    ) -> None:
+        """`options` are the router's; `system_bytes` of each request are a system prompt."""
         paths = os.pathsep.join(str(checkout / part) for part in PARTS)
         self._process = subprocess.Popen(
             [sys.executable, "-c", _SIDE, ",".join(upstreams), *options],
@@ -63,7 +70,7 @@ class Version:
         )
         assert self._process.stdout is not None
         port, self._router, self._valkey = map(int, self._process.stdout.readline().split())
-        self._bursts = Bursts(port)
+        self._bursts = Bursts(port, system_bytes)
         self._burst = burst
         self._bursts.answer(self._bursts.requests(WARM_REQUESTS))
 

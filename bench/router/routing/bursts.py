@@ -1,4 +1,4 @@
-"""Bursts of chats over connections that stay open: the same 2 KB bodies that `load.py` sends."""
+"""Bursts of chats over connections that stay open: the bodies that `load.py` sends, or longer."""
 
 import selectors
 import socket
@@ -8,10 +8,6 @@ from bench.router.routing.routers import MODEL
 
 CONNECTIONS = 32
 
-_SYSTEM = [
-    f"prompt {number} " + "You are a helpful assistant. " * (SYSTEM_BYTES // 29)
-    for number in range(1, SYSTEM_PROMPTS + 1)
-]
 _BODY = (
     '{"model":"%s","messages":[{"role":"system","content":"%s"},'
     '{"role":"user","content":"question %d%s"}]}'
@@ -23,9 +19,14 @@ _HEAD = (
 
 
 class Bursts:
-    """A client of the server at this port."""
+    """A client of the server at this port. Each of its requests has a user's message of its own,
+    after one of 50 system prompts."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, system_bytes: int = SYSTEM_BYTES) -> None:
+        self._systems = [
+            f"prompt {number} " + "You are a helpful assistant. " * (system_bytes // 29)
+            for number in range(1, SYSTEM_PROMPTS + 1)
+        ]
         self._count = 0
         self._selector = selectors.DefaultSelector()
         self._connections = [
@@ -56,6 +57,6 @@ class Bursts:
 
     def _request(self) -> bytes:
         self._count += 1
-        system = _SYSTEM[self._count % SYSTEM_PROMPTS]
+        system = self._systems[self._count % SYSTEM_PROMPTS]
         body = _BODY % (MODEL, system, self._count, " and what then?" * 20)
         return _HEAD % len(body) + body.encode()
