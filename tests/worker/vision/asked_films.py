@@ -79,15 +79,8 @@ class AskedFilms(Asked):
                 ids += one.token_ids
         return ids, images
 
-    @cached_property
-    def _greedy(self) -> list[int]:
-        output: list[int] = []
-        while len(output) < 12:
-            output.append(int(self.film_logits(output)[-1].argmax()))
-        return output
-
-    def film_logits(self, output: Sequence[int] = ()) -> Tensor:
-        """After each token, [num_tokens, vocab_size], by transformers from whole films."""
+    def logits(self, output: Sequence[int] = ()) -> Tensor:
+        """From whole films."""
         model: Any = self.seer.model
         ids = torch.tensor([[*self.ids, *output]])
         is_image, is_film = (

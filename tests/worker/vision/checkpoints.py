@@ -67,17 +67,24 @@ class Seer:
         Args:
             text: as of `inputs`
         """
-        inputs = self.inputs(text, images)
-        ids = torch.cat((inputs.pop("input_ids"), torch.tensor([list(output)]).long()), dim=1)
-        inputs.pop("attention_mask")
-        if "token_type_ids" in inputs:
+        return self.logits_of(self.inputs(text, images), output)
+
+    def logits_of(self, inputs: Mapping[str, Any], output: Sequence[int]) -> Tensor:
+        """As `logits`, of what `inputs` made of the prompt."""
+        ids = torch.cat((inputs["input_ids"], torch.tensor([list(output)]).long()), dim=1)
+        arrays = {
+            name: array
+            for name, array in inputs.items()
+            if name not in ("input_ids", "attention_mask")
+        }
+        if "token_type_ids" in arrays:
             is_image = (ids == self.image_token).long()
             assert torch.equal(
-                is_image[:, : inputs["token_type_ids"].shape[1]], inputs["token_type_ids"]
+                is_image[:, : arrays["token_type_ids"].shape[1]], arrays["token_type_ids"]
             )
-            inputs["token_type_ids"] = is_image
+            arrays["token_type_ids"] = is_image
         with torch.inference_mode():
-            found: Tensor = self.model(input_ids=ids, use_cache=False, **inputs).logits[0]
+            found: Tensor = self.model(input_ids=ids, use_cache=False, **arrays).logits[0]
         return found
 
     def hidden(self, text: str, images: Sequence[Image.Image]) -> Tensor:
@@ -93,7 +100,8 @@ class Seer:
         return found[0][0]
 
     def greedy(self, text: str, images: Sequence[Image.Image], count: int) -> list[int]:
+        inputs = self.inputs(text, images)
         output: list[int] = []
         while len(output) < count:
-            output.append(int(self.logits(text, images, output)[-1].argmax()))
+            output.append(int(self.logits_of(inputs, output)[-1].argmax()))
         return output

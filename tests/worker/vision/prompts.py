@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from PIL import Image
+from torch import Tensor
 
 from pando_worker.messages import Generate, PromptImage, SamplingParams
 from pando_worker.server.images import ChatPrompt, Sight, parts_of, sent
@@ -15,8 +17,6 @@ from pando_worker.vision.processing import ImageProcessor
 from tests.worker.scheduler.world import World
 from tests.worker.vision.checkpoints import IMAGE, Seer
 from tests.worker.vision.photographs import photograph
-
-MOST = 20
 
 
 @dataclass(frozen=True)
@@ -52,16 +52,28 @@ class Asked:
 
     @cached_property
     def ids(self) -> list[int]:
-        return [int(token) for token in self.seer.inputs(self.text, self.pictures)["input_ids"][0]]
+        return [int(token) for token in self._inputs["input_ids"][0]]
+
+    @cached_property
+    def _inputs(self) -> Any:
+        return self.seer.inputs(self.text, self.pictures)
 
     @cached_property
     def _greedy(self) -> list[int]:
-        return self.seer.greedy(self.text, self.pictures, MOST)
+        """As many tokens as were asked for so far."""
+        return []
 
     def greedy(self, count: int) -> list[int]:
         """What transformers continues it with."""
-        assert count <= MOST
-        return self._greedy[:count]
+        known = self._greedy
+        while len(known) < count:
+            known.append(int(self.logits(known)[-1].argmax()))
+        return known[:count]
+
+    def logits(self, output: Sequence[int] = ()) -> Tensor:
+        """By transformers, after each token of the prompt and `output`, [num_tokens,
+        vocab_size]."""
+        return self.seer.logits_of(self._inputs, output)
 
     def send(
         self, world: World, rid: str, count: int, *, output: Sequence[int] = (), **changes: object

@@ -1,7 +1,7 @@
 """Tiny models of Qwen's families that see, with random weights, as transformers runs them."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -204,15 +204,20 @@ class QwenSeer(Seer):
     def processor(self) -> Any:
         return make_processor(self.path)
 
-    def logits(
-        self, text: str, images: Sequence[Image.Image], output: Sequence[int] = ()
-    ) -> Tensor:
-        ids = self.inputs(text, images)["input_ids"]
-        ids = torch.cat((ids, torch.tensor([list(output)]).long()), dim=1)
-        arrays = {}
-        if images:
-            processor = self.processor.image_processor
-            arrays = dict(processor(images=list(images), return_tensors="pt"))
+    def inputs(self, text: str, images: Sequence[Image.Image]) -> Any:
+        """Token ids by the whole processor; pixels by that of images."""
+        ids = super().inputs(text, images)["input_ids"]
+        if not images:
+            return {"input_ids": ids}
+        return {
+            "input_ids": ids,
+            **self.processor.image_processor(images=list(images), return_tensors="pt"),
+        }
+
+    def logits_of(self, inputs: Mapping[str, Any], output: Sequence[int]) -> Tensor:
+        ids = torch.cat((inputs["input_ids"], torch.tensor([list(output)]).long()), dim=1)
+        arrays = {name: array for name, array in inputs.items() if name != "input_ids"}
+        if arrays:
             arrays["mm_token_type_ids"] = (ids == self.processor.image_token_id).int()
         with torch.inference_mode():
             found: Tensor = self.model(input_ids=ids, use_cache=False, **arrays).logits[0]

@@ -106,7 +106,7 @@ def test_what_the_cache_holds_is_not_encoded(worlds: Worlds, asked: dict[str, As
     assert world.cached["second"] >= image.start + image.length
     output = [*first.greedy(COUNT), 5, 6]
     for token in world.tokens["second"]:
-        assert token == int(first.seer.logits(first.text, first.pictures, output)[-1].argmax())
+        assert token == int(first.logits(output)[-1].argmax())
         output.append(token)
 
 
@@ -173,14 +173,14 @@ def test_penalties_and_prompt_scores_see_the_image_token(
         sampling=SamplingParams(max_new_tokens=COUNT, temperature=0, repetition_penalty=1.3),
     )
     world.run()
-    truth = one.seer.logits(one.text, one.pictures).log_softmax(-1)
+    truth = one.logits().log_softmax(-1)
     found = world.prompt_logprobs["scored"]
     assert len(found) == len(one.ids) - 1
     for position, (token, score) in enumerate(zip(one.ids[1:], found, strict=True)):
         assert score.logprob == pytest.approx(float(truth[position, token]), abs=2e-4)
     output: list[int] = []
     for token in world.tokens["scored"]:
-        logits = one.seer.logits(one.text, one.pictures, output)[-1].clone()
+        logits = one.logits(output)[-1].clone()
         for seen in {*one.ids, *output}:
             logits[seen] *= 1.3 if logits[seen] < 0 else 1 / 1.3
         assert token == int(logits.argmax())
@@ -207,7 +207,7 @@ def test_forced_tokens_of_a_grammar_follow_the_picture(
     output: list[int] = []
     for place, token in enumerate(world.tokens["forced"]):
         if place not in range(3, 8):
-            logits = one.seer.logits(one.text, one.pictures, output)[-1]
+            logits = one.logits(output)[-1]
             assert token == int(logits.argmax())
         output.append(token)
 

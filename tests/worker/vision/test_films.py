@@ -82,7 +82,7 @@ def test_logits_are_those_of_transformers(worlds: Worlds, asked: dict[str, Asked
         sampling=SamplingParams(max_new_tokens=1, temperature=0),
     )
     world.run()
-    truth = both.film_logits().log_softmax(-1)
+    truth = both.logits().log_softmax(-1)
     found = torch.tensor([score.logprob for score in world.prompt_logprobs["scored"]])
     expected = truth[:-1].gather(1, torch.tensor(both.ids[1:])[:, None])[:, 0]
     torch.testing.assert_close(found, expected, atol=3e-4, rtol=1e-4)

@@ -81,7 +81,7 @@ async def test_answers_and_counts_are_those_of_transformers(
         },
         cast_to=dict[str, Any],
     )
-    last = seer.hidden_of(asked.film_logits)[-1]
+    last = seer.hidden_of(asked.logits)[-1]
     expected_vector = (last / last.norm()).tolist()
     assert embedded["data"][0]["embedding"] == pytest.approx(expected_vector, abs=2e-5)
     assert embedded["usage"]["prompt_tokens_details"]["video_tokens"] == details["video_tokens"]

@@ -72,7 +72,7 @@ def assert_tokens(world: World, rid: str, asked: Asked, before: Sequence[int]) -
     """A request's tokens are those of transformers after `before`."""
     output = list(before)
     for token in world.tokens[rid]:
-        logits = asked.seer.logits(asked.text, asked.pictures, output)[-1]
+        logits = asked.logits(output)[-1]
         assert token == int(logits.argmax())
         output.append(token)
 
@@ -132,7 +132,7 @@ def test_forced_tokens_of_a_grammar_follow_the_picture(
     output: list[int] = []
     for place, token in enumerate(world.tokens["forced"]):
         if place not in range(3, 8):
-            logits = one.seer.logits(one.text, one.pictures, output)[-1]
+            logits = one.logits(output)[-1]
             assert token == int(logits.argmax())
         output.append(token)
     assert world.tokens["text"] == asked["text"].greedy(COUNT)
@@ -181,7 +181,7 @@ def test_logits_are_those_of_transformers(worlds: Worlds, asked: dict[str, Asked
         sampling=SamplingParams(max_new_tokens=1, temperature=0),
     )
     world.run()
-    truth = two.seer.logits(two.text, two.pictures).log_softmax(-1)
+    truth = two.logits().log_softmax(-1)
     found = torch.tensor([score.logprob for score in world.prompt_logprobs["scored"]])
     expected = truth[:-1].gather(1, torch.tensor(two.ids[1:])[:, None])[:, 0]
     torch.testing.assert_close(found, expected, atol=3e-4, rtol=1e-4)
