@@ -15,7 +15,7 @@ from pando_worker.batch import ModelRunner
 from pando_worker.runner.model_runner import TorchModelRunner
 from tests.worker.adapters.batches import with_adapters
 from tests.worker.model.checkpoints import Reference
-from tests.worker.model.paged import Pages, Row
+from tests.worker.model.paged import Paged, Pages, Row
 
 BASE = ""
 EIGHT: dict[str, dict[str, Any]] = {
@@ -91,6 +91,13 @@ class PeftAdapters:
             logits: Tensor = self._models[name](torch.tensor([padded]), use_cache=False).logits[0]
         return logits[: len(tokens)]
 
+    def best_after(self, name: str, prompt: list[int], output: list[int]) -> list[int]:
+        """The best token after the prompt and after each beginning of `output`, which is what the
+        model answers greedily if and only if these are its tokens. One pass, where `greedy` takes
+        one a token."""
+        logits = self.all_logits(name, [*prompt, *output[:-1]])
+        return logits[len(prompt) - 1 :].argmax(-1).tolist()
+
     def greedy(self, name: str, prompt: list[int], count: int) -> list[int]:
         tokens = list(prompt)
         for _ in range(count):
@@ -146,3 +153,31 @@ def greedy(
             running[sample].tokens.append(token)
         number += 1
     return [row.tokens[-count:] for row in rows]
+
+
+def assert_logits(
+    paged: Paged,
+    slots: Sequence[int],
+    adapters: PeftAdapters,
+    names: Sequence[str],
+    prompts: Sequence[list[int]],
+    *,
+    steps: int,
+    tolerance: float,
+) -> None:
+    """A prefill of all prompts in one batch and the decodes after it have the logits of `peft`."""
+    rows = [Row(list(tokens)) for tokens in prompts]
+    found = []
+    for _ in range(steps):
+        batch = paged.pages.batch(rows, [row.pending for row in rows])
+        # With kernels, a later step computes into the same tensor.
+        found.append(paged.runner.logits(with_adapters(batch, slots)).clone())
+        for row, token in zip(rows, found[-1].argmax(-1).tolist(), strict=True):
+            row.tokens.append(token)
+    expected = [
+        adapters.all_logits(name, row.tokens[:-1])[-steps:]
+        for name, row in zip(names, rows, strict=True)
+    ]
+    torch.testing.assert_close(
+        torch.stack(found, dim=1), torch.stack(expected), atol=tolerance, rtol=tolerance
+    )

@@ -18,11 +18,10 @@ from torch import Tensor
 from pando_worker.adapters.errors import AdapterError
 from pando_worker.adapters.peft_config import FILE
 from pando_worker.adapters.tensor_file import WEIGHTS
-from tests.worker.adapters.batches import with_adapters
-from tests.worker.adapters.peft_adapters import BASE, PeftAdapters, Slots, greedy
+from tests.worker.adapters.peft_adapters import BASE, PeftAdapters, Slots, assert_logits, greedy
 from tests.worker.model.checkpoints import prompt
 from tests.worker.model.conftest import References
-from tests.worker.model.paged import Paged, Row
+from tests.worker.model.paged import Paged
 
 BOTH = ["experts.gate_up_proj", "experts.down_proj"]
 FUSED: dict[str, dict[str, Any]] = {
@@ -122,25 +121,16 @@ def test_a_mixed_batch_has_the_logits_of_peft(adapters: PeftAdapters, cpu_kernel
     """For a prefill, and for decodes after it."""
     paged, where = serve(adapters, cpu_kernels)
     names = [*where, *where]
-    rows = [Row(prompt(5 + 3 * index % 14, seed=index)) for index in range(len(names))]
-    for _ in range(3):
-        batch = paged.pages.batch(rows, [row.pending for row in rows])
-        logits = paged.runner.logits(with_adapters(batch, [where[name] for name in names]))
-        expected = [
-            adapters.all_logits(name, row.tokens)[-1] for name, row in zip(names, rows, strict=True)
-        ]
-        torch.testing.assert_close(logits, torch.stack(expected), atol=5e-4, rtol=5e-4)
-        for row, token in zip(rows, logits.argmax(-1).tolist(), strict=True):
-            row.tokens.append(token)
+    prompts = [prompt(5 + 3 * index % 14, seed=index) for index in range(len(names))]
+    slots = [where[name] for name in names]
+    assert_logits(paged, slots, adapters, names, prompts, steps=3, tolerance=5e-4)
 
 
 def test_greedy_tokens_equal_those_of_peft_in_any_batch(adapters: PeftAdapters) -> None:
     paged, where = serve(adapters)
     prompts = [prompt(5 + 3 * index % 14, seed=index) for index in range(len(where))]
-    expected = [
-        adapters.greedy(name, tokens, 5) for name, tokens in zip(where, prompts, strict=True)
-    ]
-    assert greedy(paged.runner, paged.pages, prompts, list(where.values()), 5, 7) == expected
+    found = greedy(paged.runner, paged.pages, prompts, list(where.values()), 5, 7)
+    assert found == [adapters.best_after(*each) for each in zip(where, prompts, found, strict=True)]
 
 
 @pytest.mark.parametrize("family", ONE_BY_ONE)
@@ -162,14 +152,10 @@ def test_an_adapter_for_each_matrix_of_each_expert(
     infos = [paged.runner.adapters.check(str(path)).result() for path in adapters.paths.values()]
     assert [info.rank for info in infos] == [3, 3]
     assert infos[0].num_bytes == infos[1].num_bytes
-    rows = [Row(prompt(9, seed=seed)) for seed in range(4)]
     names = ["each", BASE, "again", "each"]
-    batch = paged.pages.batch(rows, [9] * 4)
-    logits = paged.runner.logits(with_adapters(batch, [where[name] for name in names]))
-    expected = [
-        adapters.all_logits(name, row.tokens)[-1] for name, row in zip(names, rows, strict=True)
-    ]
-    torch.testing.assert_close(logits, torch.stack(expected), atol=5e-4, rtol=5e-4)
+    prompts = [prompt(9, seed=seed) for seed in range(4)]
+    slots = [where[name] for name in names]
+    assert_logits(paged, slots, adapters, names, prompts, steps=1, tolerance=5e-4)
 
 
 Change = Callable[[dict[str, Tensor], dict[str, Any]], object]

@@ -67,10 +67,9 @@ def test_two_ranks_compute_what_peft_does(reference_of: References, tmp_path: Pa
             for name in order:
                 slots.load(where[name], adapters.paths[name])
             pages = Pages(runner.capacity_tokens // PAGE_SIZE, PAGE_SIZE)
-            tokens = greedy(leading, pages, PROMPTS, [where[name] for name in NAMES], 4, 5)
-            assert tokens == [
-                adapters.greedy(name, tokens, 4)
-                for name, tokens in zip(NAMES, PROMPTS, strict=True)
+            found = greedy(leading, pages, PROMPTS, [where[name] for name in NAMES], 4, 5)
+            assert found == [
+                adapters.best_after(*each) for each in zip(NAMES, PROMPTS, found, strict=True)
             ]
 
 

@@ -13,7 +13,7 @@ from pando_worker.adapters.errors import AdapterError
 from pando_worker.adapters.tensor_file import WEIGHTS
 from pando_worker.batch import PromptScores
 from tests.worker.adapters.batches import with_adapters
-from tests.worker.adapters.peft_adapters import BASE, PeftAdapters, Slots, greedy
+from tests.worker.adapters.peft_adapters import BASE, PeftAdapters, Slots, assert_logits, greedy
 from tests.worker.model.checkpoints import prompt
 from tests.worker.model.conftest import References
 from tests.worker.model.paged import Paged, Row
@@ -75,24 +75,13 @@ def serve(adapters: PeftAdapters, **more: Any) -> tuple[Paged, list[int]]:
 def test_a_mixed_batch_has_the_logits_of_peft(adapters: PeftAdapters, cpu_kernels: str) -> None:
     """For a prefill, and for decodes after it."""
     paged, slots = serve(adapters, cpu_kernels=cpu_kernels)
-    rows = [Row(list(tokens)) for tokens in PROMPTS]
-    for _ in range(4):
-        batch = paged.pages.batch(rows, [row.pending for row in rows])
-        logits = paged.runner.logits(with_adapters(batch, slots))
-        expected = [
-            adapters.all_logits(name, row.tokens)[-1] for name, row in zip(NAMES, rows, strict=True)
-        ]
-        torch.testing.assert_close(logits, torch.stack(expected), atol=3e-4, rtol=3e-4)
-        for row, token in zip(rows, logits.argmax(-1).tolist(), strict=True):
-            row.tokens.append(token)
+    assert_logits(paged, slots, adapters, NAMES, PROMPTS, steps=4, tolerance=3e-4)
 
 
 def test_greedy_tokens_equal_those_of_peft_in_any_batch(adapters: PeftAdapters) -> None:
     paged, slots = serve(adapters)
-    expected = [
-        adapters.greedy(name, tokens, 6) for name, tokens in zip(NAMES, PROMPTS, strict=True)
-    ]
-    assert greedy(paged.runner, paged.pages, PROMPTS, slots, 6, 7) == expected
+    found = greedy(paged.runner, paged.pages, PROMPTS, slots, 6, 7)
+    assert found == [adapters.best_after(*each) for each in zip(NAMES, PROMPTS, found, strict=True)]
 
 
 def test_a_table_takes_memory_only_if_it_is_another_than_the_bases(
