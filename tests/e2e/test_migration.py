@@ -157,7 +157,9 @@ async def all_streams(
         )
 
 
-@pytest.mark.parametrize("whole", [True, False], ids=["worker", "its engine"])
+@pytest.mark.parametrize(
+    "whole", [True, pytest.param(False, marks=pytest.mark.long)], ids=["worker", "its engine"]
+)
 async def test_a_killed_worker_costs_no_greedy_or_seeded_stream_a_character(
     up: UpProcess, client: openai.AsyncOpenAI, whole: bool
 ) -> None:

@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import openai
@@ -51,15 +52,29 @@ async def test_ctrl_c_lets_running_requests_finish_and_leaves_nothing() -> None:
         assert not up.redis_sockets()
 
 
-def test_options_of_workers_and_router_reach_them() -> None:
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpProcess]:
+    """A fleet with options and a model of its own, which has no chat template."""
+    plain = tmp_path_factory.mktemp("model") / "plain"
+    shutil.copytree(Path(__file__).parents[2] / "examples" / "models" / MODEL, plain)
+    (plain / "chat_template.jinja").unlink()
     options = ("--max-running-requests", "7", "--no-radix-cache", "--policy", "round_robin")
-    with UpProcess("--workers", "1", *options) as up:
-        up.wait_ready()
-        [replica] = up.replicas().values()
-        info = json.loads(up.get("/server_info", replica["url"]))
-        assert info["engine"]["max_running_requests"] == 7
-        assert {"--no-radix-cache"} < set(up.part("worker-0").cmdline())
-        assert {"--policy", "round_robin"} < set(up.part("router").cmdline())
+    with UpProcess("--workers", "1", "--model", str(plain), *options) as up:
+        yield up.wait_ready()
+
+
+def test_options_of_workers_and_router_reach_them(own: UpProcess) -> None:
+    [replica] = own.replicas().values()
+    info = json.loads(own.get("/server_info", replica["url"]))
+    assert info["engine"]["max_running_requests"] == 7
+    assert {"--no-radix-cache"} < set(own.part("worker-0").cmdline())
+    assert {"--policy", "round_robin"} < set(own.part("router").cmdline())
+
+
+def test_a_model_without_a_chat_template_is_offered_as_one_that_completes(own: UpProcess) -> None:
+    assert "/v1/completions" in own.welcome and "/chat" not in own.welcome
+    [replica] = own.replicas().values()
+    assert "/v1/chat/completions" not in replica["endpoints"]
 
 
 def test_it_says_where_to_talk_to_the_model_and_where_to_see_the_fleet(up: UpProcess) -> None:
@@ -90,17 +105,6 @@ def ask(up: UpProcess, key: str) -> str:
     return client.completions.create(model=MODEL, prompt="Count:", max_tokens=4).choices[0].text
 
 
-def test_a_model_without_a_chat_template_is_offered_as_one_that_completes(tmp_path: Path) -> None:
-    plain = tmp_path / "plain"
-    shutil.copytree(Path(__file__).parents[2] / "examples" / "models" / MODEL, plain)
-    (plain / "chat_template.jinja").unlink()
-    with UpProcess("--workers", "1", "--model", str(plain)) as up:
-        up.wait_ready()
-        assert "/v1/completions" in up.welcome and "/chat" not in up.welcome
-        [replica] = up.replicas().values()
-        assert "/v1/chat/completions" not in replica["endpoints"]
-
-
 def test_two_fleets_in_one_redis_have_replicas_of_their_own_and_one_model_a_pool(
     valkey_url: str, tmp_path: Path
 ) -> None:
@@ -121,7 +125,9 @@ def test_two_fleets_in_one_redis_have_replicas_of_their_own_and_one_model_a_pool
             assert all(re.fullmatch(r"worker-0-[0-9a-f]{6}", name) for name in names)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGTERM]
+)
 def test_a_signal_while_starting_leaves_nothing(number: signal.Signals) -> None:
     with UpProcess() as up:
         until(lambda: len(up.processes()) >= 5, "its parts are being started")

@@ -19,7 +19,6 @@ from tests.router.process.router_process import router_process
 
 pytestmark = pytest.mark.e2e
 
-CHATS = 64
 BODY_BYTES = 10 * 1024 * 1024
 PIECE = 256 * 1024
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
@@ -117,21 +116,22 @@ def forget_peak(pid: int) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux's /proc")
+@pytest.mark.parametrize("chats", [24, pytest.param(64, marks=pytest.mark.long)])
 @pytest.mark.parametrize("kind", ["image", "text"])
 async def test_memory_is_less_than_one_and_a_half_times_the_bodies(
-    valkey_url: str, kind: str
+    valkey_url: str, kind: str, chats: int
 ) -> None:
     body = body_of(kind)
     async with (
-        gathering(valkey_url, CHATS),
+        gathering(valkey_url, chats),
         router_process(valkey_url, placement_timeout=30, connect_timeout=30) as (child, router),
     ):
         await router.ready("a")
         before = psutil.Process(child.pid).memory_info().rss
         forget_peak(child.pid)
-        answers = await asyncio.gather(*(send(router.port, body) for _ in range(CHATS)))
+        answers = await asyncio.gather(*(send(router.port, body) for _ in range(chats)))
         grown = peak_bytes(child.pid) - before
     assert set(answers) == {b"HTTP/1.1 200 OK\r\n"}
-    share = grown / (CHATS * len(body))
+    share = grown / (chats * len(body))
     print(f"\n{kind}: {share:.2f} times the bodies")
     assert 0.9 < share < 1.5, "all bodies are held at once, and little else"

@@ -79,7 +79,7 @@ async def transcribed(client: openai.AsyncOpenAI, wave: Wave, **options: Any) ->
     return await create(file=("a.wav", exact(wave)), **fields)
 
 
-@pytest.mark.parametrize("seconds", [1.0, 3.0, 10.0, 20.3])
+@pytest.mark.parametrize("seconds", [1.0, 3.0, pytest.param(10.0, marks=pytest.mark.long), 20.3])
 async def test_segments_are_those_of_transformers_sequential_algorithm(
     client: openai.AsyncOpenAI, hearer: Hearer, seconds: float
 ) -> None:
@@ -177,7 +177,9 @@ async def drafts(http: aiohttp.ClientSession) -> tuple[float, float]:
     return confirmed, await metric(http, name, '{outcome="refuted"}')
 
 
-@pytest.mark.parametrize("response_format", ["json", "verbose_json"])
+@pytest.mark.parametrize(
+    "response_format", [pytest.param("json", marks=pytest.mark.long), "verbose_json"]
+)
 async def test_an_answer_to_an_equal_window_is_verified(
     client: openai.AsyncOpenAI, http: aiohttp.ClientSession, response_format: str
 ) -> None:

@@ -81,7 +81,7 @@ class Way:
         ("llama", False),
         ("qwen3", False),
         ("qwen3-moe", False),
-        ("gemma2", False),
+        pytest.param("gemma2", False, marks=pytest.mark.long),
         ("gemma2", True),
         ("gpt-oss", True),
         ("deepseek-v3", False),

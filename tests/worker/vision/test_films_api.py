@@ -10,8 +10,8 @@ import pytest
 from tests.worker.server.process.worker_process import WorkerProcess
 from tests.worker.vision.asked_films import AskedFilms, Film
 from tests.worker.vision.films import film
-from tests.worker.vision.photographs import data_url, path
-from tests.worker.vision.qwen import QwenSeer, save_qwen
+from tests.worker.vision.photographs import data_url, path, photograph
+from tests.worker.vision.qwen import IMAGE, VIDEO, QwenSeer, save_qwen
 
 pytestmark = pytest.mark.e2e
 
@@ -23,7 +23,9 @@ PROMPT = (
 WORDS = {"type": "text", "text": "the brown fox?"}
 
 
-@pytest.fixture(scope="module", params=["qwen2.5-vl", "qwen3-vl"])
+@pytest.fixture(
+    scope="module", params=[pytest.param("qwen2.5-vl", marks=pytest.mark.long), "qwen3-vl"]
+)
 def seer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> QwenSeer:
     return QwenSeer(save_qwen(tmp_path_factory.mktemp("qwen"), request.param))
 
@@ -89,6 +91,21 @@ async def test_answers_and_counts_are_those_of_transformers(
         body = {"messages": asking(part(film()), WORDS)}
         async with http.post("/tokenize", json=body) as answer:
             assert (await answer.json())["tokens"] == asked.ids
+
+
+async def test_a_photograph_is_seen_at_its_own_size(
+    client: openai.AsyncOpenAI, seer: QwenSeer
+) -> None:
+    """On one rank; `test_qwen_api.py` has two."""
+    content = {"type": "image_url", "image_url": {"url": data_url(path("page.png").read_bytes())}}
+    done = await client.chat.completions.create(
+        model="qwen", messages=asking(content, WORDS), max_tokens=COUNT, temperature=0
+    )
+    prompt, images = PROMPT.replace(VIDEO, IMAGE), [photograph("page.png")]
+    expected = seer.processor.tokenizer.decode(seer.greedy(prompt, images, COUNT))
+    assert done.choices[0].message.content == expected
+    assert done.usage is not None
+    assert done.usage.prompt_tokens == len(seer.logits(prompt, images))
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 """Images at their own size through the whole worker, on two ranks; `test_ranks.py` has every
-family."""
+family, and `test_films_api.py` a photograph on one."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +11,7 @@ from tests.worker.server.process.worker_process import WorkerProcess
 from tests.worker.vision.photographs import data_url, path, photograph
 from tests.worker.vision.qwen import QwenSeer, save_qwen
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 COUNT = 6
 BEFORE = "<|im_start|>user\n<|vision_start|><|image_pad|><|vision_end|>"

@@ -18,8 +18,9 @@ from tests.worker.vision.prompts import Asked, text_with
 from tests.worker.vision.two_ranks import follow_with_a_fault, on_two_ranks
 
 COUNT = 5
-IN_EACH_RUN = ("llava", "gemma3", "pixtral", "internvl", "qwen2.5-vl", "qwen3-vl", "qwen3-vl-moe")
-"""On two ranks: a family for each kind of decoder. The others are `long`."""
+IN_EACH_RUN = ("llava", "gemma3", "qwen2.5-vl", "qwen3-vl-moe")
+"""On two ranks: decoders with one position a token, with windows and marks of images, with three
+positions, and with experts and features of the tower in their layers. The others are `long`."""
 
 
 @pytest.fixture(scope="module")

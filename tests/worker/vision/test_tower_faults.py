@@ -136,6 +136,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
 
 
 @pytest.mark.e2e
+@pytest.mark.long
 async def test_a_worker_answers_500_and_serves_on(worker: WorkerProcess) -> None:
     """Chats with a tall image, beside others, in the form of the API."""
 
