@@ -102,6 +102,7 @@ class EncoderRunner:
         lengths = batch.extend_lens
         ends = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
 
+        @torch.inference_mode()  # which is each thread's own
         def encode(number: int, texts: slice) -> Tensor:
             tokens = slice(int(ends[texts.start]), int(ends[texts.stop]))
             attention = self._attention[number]
