@@ -16,7 +16,7 @@ from statistics import median
 import click
 from rich.console import Console
 
-from bench.router.router_versions import Cost, Version, against
+from bench.router.router_versions import Cost, Version, against, in_turns
 from bench.router.routing.load import replicas
 
 HERE = Path(__file__).parents[2]
@@ -35,10 +35,8 @@ def main(pairs: int, burst: int) -> None:
             stack.enter_context(Version(HERE, upstreams, burst, option, system_bytes=SYSTEM_BYTES))
             for option in ("--no-bound-sessions", "--bound-sessions")
         ]
-        for pair in range(pairs):
-            turn = list(zip(routers, costs, strict=True))
-            for router, found in reversed(turn) if pair % 2 else turn:
-                found.append(router.cost())
+        for place, router in in_turns(routers, pairs):
+            costs[place].append(router.cost())
     console = Console(soft_wrap=True, highlight=False)
     console.print("| bound | router µs | against off | Valkey µs | against off |")
     console.print("|---|---|---|---|---|")

@@ -16,7 +16,7 @@ from statistics import median
 import click
 from rich.console import Console
 
-from bench.router.router_versions import Version, against
+from bench.router.router_versions import Version, against, in_turns
 from bench.router.routing.load import replicas
 
 HERE = Path(__file__).parents[2]
@@ -36,11 +36,9 @@ def main(pairs: int, burst: int) -> None:
             stack.enter_context(Version(HERE, upstreams, burst, *options))
             for options in ((), record)
         ]
-        for pair in range(pairs):
-            turn = list(zip(routers, costs, strict=True))
-            for router, found in reversed(turn) if pair % 2 else turn:
-                found.append(router.cost(rest_s=WRITTEN_S).router)
-                time.sleep(WRITTEN_S)
+        for place, router in in_turns(routers, pairs):
+            costs[place].append(router.cost(rest_s=WRITTEN_S).router)
+            time.sleep(WRITTEN_S)
         written = sum(path.stat().st_size for path in folder.glob("requests.jsonl*"))
     console = Console(soft_wrap=True, highlight=False)
     console.print("| | router µs | against the first |")

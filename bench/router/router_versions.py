@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,6 +98,13 @@ def _cpu_ns(pid: int) -> int:
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
 
 
+def in_turns(versions: Sequence[Version], pairs: int) -> Iterator[tuple[int, Version]]:
+    """Each of them `pairs` times, with its place; every second time in the other order."""
+    for pair in range(pairs):
+        turn = list(enumerate(versions))
+        yield from reversed(turn) if pair % 2 else turn
+
+
 def against(first: Sequence[float], other: Sequence[float]) -> str:
     """The median of a version's numbers, and how they differ from the first one's of the pair."""
     differences = [b - a for a, b in zip(first, other, strict=True)]
@@ -117,10 +124,8 @@ def main(checkouts: tuple[Path, ...], pairs: int, burst: int) -> None:
         versions = [
             stack.enter_context(Version(one.resolve(), upstreams, burst)) for one in checkouts
         ]
-        for pair in range(pairs):
-            turn = list(zip(versions, costs, strict=True))
-            for version, found in reversed(turn) if pair % 2 else turn:
-                found.append(version.cost())
+        for place, version in in_turns(versions, pairs):
+            costs[place].append(version.cost())
     console = Console(soft_wrap=True, highlight=False)
     console.print("| checkout | router µs | against the first | Valkey µs | against the first |")
     console.print("|---|---|---|---|---|")

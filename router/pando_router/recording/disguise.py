@@ -17,8 +17,8 @@ class Disguise:
     """For one thread at a time.
 
     A key becomes the beginning of its AES block: nobody without the secret can tell that from
-    chance, and all keys of a prompt take one call. A keyed hash of each would take twenty times as
-    long.
+    chance, and all keys of a prompt take one call. A keyed hash of each takes three times as
+    long for 8 keys, and 15 times for 256.
     """
 
     def __init__(self, secret: bytes) -> None:

@@ -1,13 +1,10 @@
 """Which fields matter most, by guesses around the best candidate."""
 
-import math
-
 import numpy as np
 
 from pando_sim.tuning.coordinates import coordinates
 from pando_sim.tuning.goal import Goal
 from pando_sim.tuning.knobs import Knob, Value
-from pando_sim.tuning.score import LEAST_HOURS, LEAST_MISSED
 from pando_sim.tuning.space import Space
 from pando_sim.tuning.surrogate import Array, Surrogate
 from pando_sim.tuning.sweep import Told, best_of
@@ -25,8 +22,8 @@ def importances(space: Space, goal: Goal, told: Told) -> list[dict[str, float]]:
     best = best_of(told, goal)
     center = np.array(coordinates(space, best))
     points = np.array([coordinates(space, values) for values, _ in told]) - center
-    hours = [math.log(max(score.gpu_hours, LEAST_HOURS)) for _, score in told]
-    missed = [math.log(score.missed + LEAST_MISSED) for _, score in told]
+    hours = [score.log_hours for _, score in told]
+    missed = [score.log_missed for _, score in told]
     found = []
     for numbers in (hours, missed):
         surrogate = Surrogate(points, np.array(numbers))

@@ -61,7 +61,7 @@ def another(space: Space, known: Sequence[Values], draw: random.Random) -> Value
 
 
 class _Expected:
-    """Guesses from what is told."""
+    """How good other candidates may be, by those whose scores are known."""
 
     def __init__(self, space: Space, goal: Goal, told: Told, pending: Sequence[Values]) -> None:
         self._space = space

@@ -46,11 +46,20 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
             return False
         return max(self.late, self.slow) <= ALLOWED
 
+    @property
+    def log_hours(self) -> float:
+        """The logarithm of its GPU-hours."""
+        return math.log(max(self.gpu_hours, LEAST_HOURS))
+
+    @property
+    def log_missed(self) -> float:
+        return math.log(self.missed + LEAST_MISSED)
+
     def price(self, goal: Goal) -> float:
         """What shall be as low as possible, as a logarithm: GPU-hours, or misses with a budget."""
         if goal.budget is not None:
-            return math.log(self.missed + LEAST_MISSED)
-        return math.log(max(self.gpu_hours, LEAST_HOURS))
+            return self.log_missed
+        return self.log_hours
 
     def excess(self, goal: Goal) -> tuple[float, ...]:
         """What must not be more than allowed, as logarithms of its ratio to that: both kinds of
