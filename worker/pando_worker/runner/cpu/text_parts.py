@@ -28,7 +28,6 @@ class TextParts:
         Args:
             threads: that torch uses in the calling thread
         """
-        self.most = threads
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="texts")
         started = Barrier(threads)
         wait([self._pool.submit(_use_one_thread, started) for _ in range(threads)])
