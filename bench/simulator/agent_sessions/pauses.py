@@ -28,7 +28,7 @@ def pauses_of(trace: Path) -> dict[str, list[float]]:
     """Seconds, by how the answer before the pause ended."""
     found: dict[str, list[float]] = defaultdict(list)
     for call, after in _pairs(trace):
-        found[call.get("stop") or "unknown"].append(_pause_s(call, after))
+        found[call.get("stop") or "unknown"].append(pause_s(call, after))
     return found
 
 
@@ -39,7 +39,7 @@ def _pairs(trace: Path) -> Iterator[tuple[Call, Call | None]]:
             yield from zip_longest(calls, calls[1:])
 
 
-def _pause_s(call: Call, after: Call | None) -> float:
+def pause_s(call: Call, after: Call | None) -> float:
     if after is None:
         return inf
     if after["think_time"] is not None:
