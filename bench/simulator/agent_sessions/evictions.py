@@ -13,14 +13,13 @@ import argparse
 import gzip
 import heapq
 import json
-from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import cycle, pairwise, takewhile
 from math import inf
 from pathlib import Path
 
-from bench.simulator.agent_sessions.pauses import Call, pause_s, pauses_of
+from bench.simulator.agent_sessions.pauses import Call, pause_s, pauses_of, returning
 
 CONTEXT_TOKENS = 200_000  # a longer call ends its session
 DOUBLING_TOKENS = 15_000  # with so much context a token takes twice as long to compute
@@ -46,11 +45,7 @@ def orders(trace: Path) -> dict[str, Order]:
     curves = {ended: sorted(pauses) for ended, pauses in pauses_of(trace).items()}
 
     def returns(one: Conversation, now_s: float) -> float:
-        """The probability that it returns within STAY_S."""
-        paused_s, pauses = now_s - one.since_s, curves[one.ended_by]
-        gone = bisect_right(pauses, paused_s)
-        back = bisect_right(pauses, paused_s + STAY_S)
-        return (back - gone) / max(1, len(pauses) - gone)
+        return returning(curves[one.ended_by], now_s - one.since_s, STAY_S)
 
     return {
         "lru": lambda one, now_s: one.since_s,
