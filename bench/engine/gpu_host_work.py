@@ -102,6 +102,7 @@ class PreparingRunner(NullRunner):
         self._case = case
         self._graphs: CudaGraphRunner | None = None
 
+    @torch.inference_mode()
     def launch(self, batch: ForwardBatch) -> _NullStep:
         started = time.thread_time()
         if len(batch.input_ids) == len(batch.seq_lens) == self._case.batch:

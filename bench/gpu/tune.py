@@ -16,6 +16,7 @@ from pando_worker.attention.flashinfer_calls import (
     KernelCall,
     Library,
     Memory,
+    PinnedRows,
     Role,
     has_fa3,
     new_indptr,
@@ -92,16 +93,13 @@ class Bench:
 
     def _microseconds(self, call: KernelCall, rows: int, new: int, keys: int) -> float:
         pages = -(-keys // PAGE_SIZE)
-        paged = PagedRows(
-            firsts=np.zeros(rows, dtype=np.int64),
-            indptr=new_indptr(np.full(rows, pages, dtype=np.int32)),
-            last_lens=np.full(rows, keys - (pages - 1) * PAGE_SIZE, dtype=np.int32),
-            lengths=np.full(rows, keys, dtype=np.int32),
-        )
+        paged = PagedRows.zeros(rows)
+        paged.fill(np.full(rows, keys, dtype=np.int32), PAGE_SIZE)
         # Scattered, as those of a cache.
         order = torch.randperm(self._pages, device=self._device)[: rows * pages]
         starts = new_indptr(np.full(rows, new, dtype=np.int32))
-        call.plan(paged, order.to(torch.int32), starts, Staging(self._device))
+        staged = PinnedRows.of(paged, starts, Staging(self._device))
+        call.plan(staged, order.to(torch.int32))
         heads = self._heads
         q = torch.randn(
             rows * new, heads.heads, heads.head_dim, device=self._device, dtype=torch.bfloat16

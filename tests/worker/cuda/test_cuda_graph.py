@@ -1,7 +1,7 @@
 """The graph runner with repeated calls instead of graphs: which batches run in one, their padding,
 and that a replay depends only on the memory that the graph reads."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -62,6 +62,12 @@ class Fixed:
 
     def takes(self, batch: ForwardBatch, rows: int) -> bool:
         return self.is_willing
+
+
+@pytest.fixture(autouse=True)
+def as_in_a_runner() -> Iterator[None]:
+    with torch.inference_mode():
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -31,10 +31,11 @@ in_interpreter = pytest.mark.skipif(torch.cuda.is_available(), reason="tests/gpu
         st.tuples(st.integers(0, 4), st.integers(0, 3000), st.integers(1, 3000)),
         min_size=1,
         max_size=6,
-    )
+    ),
+    more=st.sampled_from([0, 1, 3000]),
 )
 def test_pages_are_listed_row_after_row(
-    parts: list[tuple[int, int, int]], lister: PageLister
+    parts: list[tuple[int, int, int]], more: int, lister: PageLister
 ) -> None:
     """With memory around all arrays that must not be used."""
     table = Poisoned(torch.arange(5 * 3000, dtype=torch.int32).view(5, 3000))
@@ -45,7 +46,7 @@ def test_pages_are_listed_row_after_row(
     indptr = torch.nn.functional.pad(counts.cumsum(0, dtype=torch.int32), (1, 0))
     arrays = [Poisoned(x) for x in (rows, firsts, indptr)]
     rows, firsts, indptr = (x.tensor for x in arrays)
-    got = lister(table.tensor, rows, firsts, indptr, int(indptr[-1]), int(counts.max()))
+    got = lister(table.tensor, rows, firsts, indptr, int(indptr[-1]), int(counts.max()) + more)
     expected = [table.tensor[row, first : first + count] for row, first, count in parts]
     assert got.dtype == torch.int32
     assert got.tolist() == torch.cat(expected).tolist()
@@ -90,12 +91,12 @@ def test_changes_are_put_into_both_tables() -> None:
     tables = DevicePages(TableSize(rows=3, pages=4), CPU, list_pages, windows=True)
     tables.pad(50, 60)
     numbers = np.array([[0, 0, 2], [0, 1, 3], [7, 8, 9], [17, 18, 19]], dtype=np.int32)
-    tables.apply(PageChanges(*numbers))
-    rows, firsts = np.array([2, 0, tables.padding_row]), np.array([3, 0, 0])
-    indptr = np.array([0, 1, 3, 4], dtype=np.int32)
+    tables.apply(PageChanges(*numbers), Staging(CPU))
+    asked = [[2, 0, tables.padding_row], [3, 0, 0], [0, 1, 3, 4]]
+    rows, firsts, indptr = (torch.tensor(x, dtype=torch.int32) for x in asked)
 
     def listed(*, released: bool) -> list[int]:
-        pages = tables.listed(rows, firsts, indptr, Staging(CPU), released=released)
+        pages = tables.listed((rows, firsts, indptr), 4, 2, released=released)
         return pages.tolist()
 
     assert listed(released=False) == [9, 7, 8, 50]
@@ -105,6 +106,6 @@ def test_changes_are_put_into_both_tables() -> None:
 def test_staged_arrays_stay_as_they_are_while_a_plan_takes_more() -> None:
     staging = Staging(CPU)
     arrays = [np.full(count, count, dtype=np.int32) for count in (3000, 3000, 1, 20_000)]
-    staged = [staging.pinned(array) for array in arrays]
+    staged = [*staging.pinned(*arrays[:2]), *(staging.pinned(x)[0] for x in arrays[2:])]
     for array, got in zip(arrays, staged, strict=True):
         assert got.tolist() == array.tolist()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -17,8 +18,8 @@ from pando_worker.attention.flashinfer_pieces import AttentionPieces
 from pando_worker.attention.staging import Staging
 from pando_worker.memory.page_allocator import Pages
 from pando_worker.models.lora.linear import LoraMemory, LoraTokens, PackedAdapter
-from pando_worker.runner.cuda import graph_inputs
 from pando_worker.runner.cuda.cuda_graph import CudaGraphRunner, Padding
+from pando_worker.runner.cuda.graph_inputs import GraphInputs
 from pando_worker.runner.sampling.future_tokens import FutureTokens
 from pando_worker.tensors import transfer
 from pando_worker.tensors.transfer import HostCopy
@@ -254,12 +255,11 @@ def layers_wait_for_no_load(engine: Engine, patch: pytest.MonkeyPatch) -> None:
 
 
 def not_pinned(engine: Engine, patch: pytest.MonkeyPatch) -> None:
-    for module in (transfer, graph_inputs):
-        patch.setattr(module, "pinned", lambda array, device: torch.from_numpy(array))
+    patch.setattr(transfer, "pinned", lambda array, device: torch.from_numpy(array))
 
 
 def plans_not_pinned(engine: Engine, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Staging, "pinned", lambda self, array: torch.from_numpy(array))
+    patch.setattr(Staging, "_staged", lambda self, arrays: torch.from_numpy(np.concatenate(arrays)))
 
 
 def padding_in(page: int) -> Mutate:
@@ -269,20 +269,27 @@ def padding_in(page: int) -> Mutate:
     return mutate
 
 
-def stale(name: str) -> Mutate:
-    """Graphs read an input that nothing fills."""
-
-    def mutate(engine: Engine, patch: pytest.MonkeyPatch) -> None:
-        inputs = engine.runner.graphs._inputs  # type: ignore[union-attr]
-        patch.setattr(inputs, name, copy(getattr(inputs, name)))
-
-    return mutate
+def inputs_of(engine: Engine) -> GraphInputs:
+    graphs = engine.runner.graphs
+    assert isinstance(graphs, CudaGraphRunner)
+    return graphs._inputs
 
 
-def copy(of: Any) -> Any:
-    if isinstance(of, torch.Tensor):
-        return of.clone()
-    return LoraTokens(of.tokens.clone(), of.slots.clone(), of.count.clone())
+def stale_numbers(engine: Engine, patch: pytest.MonkeyPatch) -> None:
+    """Nothing fills what graphs read, as in the mutations below."""
+    for numbers in inputs_of(engine)._numbers.values():
+        patch.setattr(numbers, "_on_device", numbers._on_device.clone())
+
+
+def stale_adapters(engine: Engine, patch: pytest.MonkeyPatch) -> None:
+    inputs = inputs_of(engine)
+    of = inputs._tokens
+    copied = LoraTokens(of.tokens.clone(), of.slots.clone(), of.count.clone())
+    patch.setattr(inputs, "_tokens", copied)
+
+
+def inputs_at_once(engine: Engine, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(inputs_of(engine)._copied, "wait", lambda: None)
 
 
 def stale_slots(engine: Engine, patch: pytest.MonkeyPatch) -> None:
@@ -291,7 +298,8 @@ def stale_slots(engine: Engine, patch: pytest.MonkeyPatch) -> None:
     for graph in graphs._graphs.values():
         attention = graph.attention
         assert isinstance(attention, FixedDecodes)
-        patch.setattr(attention, "_slots", {k: v.clone() for k, v in attention._slots.items()})
+        arrays = attention._arrays
+        patch.setattr(arrays, "_on_device", arrays._on_device.clone())
 
 
 def pieces(engine: Engine) -> AttentionPieces:
@@ -349,7 +357,7 @@ QUICK: dict[str, Mutate] = {
     "padding rows write a page of requests": padding_in(3),
     "padding tokens of pieces write a page of requests": padding_of_pieces,
     "no attention between pieces": no_attention_between_pieces,
-    "graphs read stale tokens and positions": stale("_numbers"),
+    "graphs read stale tokens and positions": stale_numbers,
     "the device's page tables stay as they are": left_out(DevicePages, "apply"),
 }
 MORE: dict[str, Mutate] = {
@@ -359,9 +367,10 @@ MORE: dict[str, Mutate] = {
     "layers do not wait for loads": layers_wait_for_no_load,
     "a buffer counts as free while it is copied": buffers_are_free_at_once,
     "an adapter's copies are not waited for": adapters_are_not_waited_for,
+    "graphs' tokens are filled while those before are copied": inputs_at_once,
     "arrays are copied from memory that is not pinned": not_pinned,
     "plans are copied from memory that is not pinned": plans_not_pinned,
-    "graphs read stale tokens of adapters": stale("_tokens"),
+    "graphs read stale tokens of adapters": stale_adapters,
     "graphs read stale slots": stale_slots,
     "graphs read a stale plan": stale_plan,
     "pieces store keys in stale slots": stale_slots_of_pieces,

@@ -20,6 +20,7 @@ from pando_worker.attention.flashinfer_calls import (
     KernelCall,
     Library,
     Memory,
+    PinnedRows,
     Role,
     new_indptr,
 )
@@ -339,19 +340,21 @@ def test_the_workspace_is_large_enough_for_any_plan(
         rows = listed([cached + n for (cached, _), n in zip(lengths, new, strict=True)], page_size)
         call = KernelCall(LIBRARY, kind, role, formats, memories[role])
         pages = torch.zeros(rows.indptr[-1], dtype=torch.int32)
-        call.plan(rows, pages, new_indptr(np.array(new, dtype=np.int32)), Staging(CPU))
+        starts = new_indptr(np.array(new, dtype=np.int32))
+        call.plan(PinnedRows.of(rows, starts, Staging(CPU)), pages)
     rows = listed([5000 if fixed_rows <= 1024 else 50] * fixed_rows, page_size)
     pages = torch.zeros(rows.indptr[-1], dtype=torch.int32)
     fixed = FixedRows.new(fixed_rows, pages.clone())
     for part in (kind, replace(kind, sinks=True)):
         call = KernelCall(LIBRARY, part, Role.DECODE, formats, memories[Role.DECODE], fixed)
-        call.plan(rows, pages, new_indptr(np.ones(fixed_rows, dtype=np.int32)), Staging(CPU))
+        starts = new_indptr(np.ones(fixed_rows, dtype=np.int32))
+        call.plan(PinnedRows.of(rows, starts, Staging(CPU)), pages)
 
 
 def listed(lengths: list[int], page_size: int) -> PagedRows:
     pages = -(-np.array(lengths) // page_size)
     return PagedRows(
-        firsts=np.zeros(len(pages), dtype=np.int64),
+        firsts=np.zeros(len(pages), dtype=np.int32),
         indptr=new_indptr(pages.astype(np.int32)),
         last_lens=(np.array(lengths) - (pages - 1) * page_size).astype(np.int32),
         lengths=np.array(lengths, dtype=np.int32),

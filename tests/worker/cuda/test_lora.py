@@ -109,7 +109,8 @@ def _decode(
             row.tokens.append(token)
         batch = bare.pages.batch(rows, [1] * len(rows))
         memory.step = lora_tokens(with_adapters(batch, slots), memory)
-        logits = graphs.run(batch)
+        with torch.inference_mode():
+            logits = graphs.run(batch)
         assert logits is not None
         expected = [
             adapters.all_logits(name, row.tokens)[-1] for name, row in zip(names, rows, strict=True)

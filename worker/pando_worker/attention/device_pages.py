@@ -13,8 +13,10 @@ import torch
 from torch import Tensor
 
 from pando_worker.attention.staging import Staging
-from pando_worker.batch import Int32, Int64, PageChanges
-from pando_worker.tensors.transfer import to_device
+from pando_worker.batch import PageChanges
+
+AskedPages = tuple[Tensor, Tensor, Tensor]
+"""`rows`, `firsts` and `indptr` as a `PageLister` takes them."""
 
 
 class TableSize(NamedTuple):
@@ -40,7 +42,7 @@ class PageLister(Protocol):
             firsts: int32 [n], where in these the pages begin
             indptr: int32 [n + 1], where in the result the pages of each row begin
             count: of all pages
-            most: pages of a row
+            most: pages of a row, or more
 
         Returns:
             int32 [count]
@@ -85,33 +87,24 @@ class DevicePages:
         if window_page is not None:
             self._tables[True][self.padding_row].fill_(window_page)
 
-    def apply(self, changes: PageChanges) -> None:
+    def apply(self, changes: PageChanges, staging: Staging) -> None:
         if not len(changes.rows):
             return
-        table = self._tables[False]
-        places = changes.rows.astype(np.int64) * table.shape[1] + changes.columns
-        on_device = to_device(places, table.device)
-        self._put(False, on_device, changes.pages)
+        arrays = [changes.pages]
         if True in self._tables:
             assert changes.window_pages is not None
-            self._put(True, on_device, changes.window_pages)
+            arrays.append(changes.window_pages)
+        places = changes.rows * np.int64(self._tables[False].shape[1]) + changes.columns
+        at, *pages = staging.on_device(places.view(np.int32), *arrays)
+        at = at.view(torch.int64)
+        for table, some in zip(self._tables.values(), pages, strict=True):
+            table.view(-1).index_copy_(0, at, some)
 
-    def listed(
-        self, rows: Int64, firsts: Int64, indptr: Int32, staging: Staging, *, released: bool
-    ) -> Tensor:
-        """The pages of some rows, int32 [all listed pages], row after row.
+    def listed(self, asked: AskedPages, count: int, most: int, *, released: bool) -> Tensor:
+        """The pages of some rows, int32 [count], row after row.
 
         Args:
-            rows: [n], of the table
-            firsts: [n], the first page of each
-            indptr: [n + 1], the start of each in the result
+            count, most: as a `PageLister` takes them
             released: the pages of the layers that release them behind their window
         """
-        table, n = self._tables[released], len(rows)
-        asked = staging.on_device(np.concatenate((rows, firsts, indptr), dtype=np.int32))
-        count, most = int(indptr[-1]), int((indptr[1:] - indptr[:-1]).max())
-        return self._lister(table, asked[:n], asked[n : 2 * n], asked[2 * n :], count, most)
-
-    def _put(self, released: bool, places: Tensor, pages: Int32) -> None:
-        table = self._tables[released]
-        table.view(-1).index_copy_(0, places, to_device(pages, table.device))
+        return self._lister(self._tables[released], *asked, count, most)

@@ -8,7 +8,7 @@ other, extends are cut into text and images (see `segments`). Layers that differ
 window, soft cap or sinks have separate plans.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +22,13 @@ from pando_worker.attention.backend import (
     LayerKV,
     page_numbers,
 )
-from pando_worker.attention.device_pages import DevicePages, PageLister, TableSize, list_pages
+from pando_worker.attention.device_pages import (
+    AskedPages,
+    DevicePages,
+    PageLister,
+    TableSize,
+    list_pages,
+)
 from pando_worker.attention.flashinfer_calls import (
     CPU_MULTIPROCESSORS,
     DECODE_INT_WORKSPACE_BYTES,
@@ -33,6 +39,7 @@ from pando_worker.attention.flashinfer_calls import (
     Formats,
     Library,
     Memory,
+    PinnedRows,
     Role,
     new_indptr,
     workspace_bytes,
@@ -41,7 +48,7 @@ from pando_worker.attention.flashinfer_kinds import CallsOfKind
 from pando_worker.attention.flashinfer_latent import latent_refusal
 from pando_worker.attention.kernel_choice import Heads, KernelTable, choose_by
 from pando_worker.attention.kv_pool import KVStorer, TokenToKVPool, kv_cell_bytes
-from pando_worker.attention.paged_rows import first_pages_seen, paged_rows, pages_of
+from pando_worker.attention.paged_rows import PagedRows, first_pages_seen, paged_rows, pages_of
 from pando_worker.attention.segments import cut
 from pando_worker.attention.shared_prefixes import (
     SharedPrefix,
@@ -191,9 +198,9 @@ class FlashinferAttention:
         prefixes = self.worth_sharing(batch, CASCADE_BYTES)
         self.begin_plan(batch)
         self.slots = {
-            released: self.staging.on_device(slots.astype(np.int32)).to(self.slot_dtype)
+            released: slots.to(self.slot_dtype)
             for released in set(self.released.values())
-            for slots in [page_numbers(batch, released)[1]]
+            for slots in self.staging.on_device(page_numbers(batch, released)[1].astype(np.int32))
         }
         parts = self._parts(batch)
         sharing = together(batch, prefixes, self.device) if prefixes else None
@@ -208,7 +215,7 @@ class FlashinferAttention:
         if sharing is not None:
             rows, starts = sharing.rows, sharing.starts
             shared = own.chosen(Role.SHARED, np.diff(starts), rows.lengths)
-            shared.plan(rows, sharing.pages, starts, self.staging)
+            shared.plan(PinnedRows.of(rows, starts, self.staging), sharing.pages)
         calls: list[tuple[AttentionCall, slice | Tensor]] = []
         for part in parts:
             firsts = first_pages_seen(part.batch, kind.window)
@@ -224,7 +231,7 @@ class FlashinferAttention:
         """Call before the plans of a batch, all of which take `staging`."""
         self.staging.wait()
         if batch.page_changes is not None and self.tables is not None:
-            self.tables.apply(batch.page_changes)
+            self.tables.apply(batch.page_changes, self.staging)
 
     def plan_rows(
         self, call: AttentionCall, batch: ForwardBatch, rows: slice, firsts: Int64, released: bool
@@ -235,13 +242,34 @@ class FlashinferAttention:
             released: for layers that release pages behind their window
         """
         paged = paged_rows(batch, rows, firsts)
+
+        def asked() -> AskedPages:
+            at = batch.req_rows[rows].astype(np.int32)
+            at_device, firsts, indptr = self.staging.on_device(at, paged.firsts, paged.indptr)
+            return at_device, firsts, indptr
+
+        pages = self.pages_of(batch, rows, paged, asked, released)
+        starts = new_indptr(batch.extend_lens[rows])
+        call.plan(PinnedRows.of(paged, starts, self.staging), pages)
+
+    def pages_of(
+        self,
+        batch: ForwardBatch,
+        rows: slice,
+        paged: PagedRows,
+        asked: Callable[[], AskedPages],
+        released: bool,
+    ) -> Tensor:
+        """The pages of some rows of a batch on the device: int32, all that `paged` lists.
+
+        Args:
+            asked: called if the device has their page tables
+            released: for layers that release pages behind their window
+        """
         if batch.page_changes is None or self.tables is None:
-            pages = to_device(pages_of(batch, rows, paged, released), self.device)
-        else:
-            pages = self.tables.listed(
-                batch.req_rows[rows], paged.firsts, paged.indptr, self.staging, released=released
-            )
-        call.plan(paged, pages, new_indptr(batch.extend_lens[rows]), self.staging)
+            return to_device(pages_of(batch, rows, paged, released), self.device)
+        count, most = int(paged.indptr[-1]), batch.page_table.shape[1]
+        return self.tables.listed(asked(), count, most, released=released)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, layer: AttentionLayer) -> Tensor:
         self.store(k, v, layer, self.slots[self.released[self._kinds[layer.index]]])

@@ -2,7 +2,7 @@
 
 A wrapper is planned once per batch, from arrays on the host, and then runs once per layer. Planning
 fills a pinned buffer of the wrapper and starts its copy to the device. The arrays that are passed
-to a plan are copied in the same way, so they are pinned as well (`Staging`): for pageable memory
+to a plan are copied in the same way, so they are pinned as well (`PinnedRows`): for pageable memory
 the driver would first wait for the device. Written for flashinfer 0.7.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -188,15 +188,33 @@ class FixedRows:
         return cls(empty(rows + 1), empty(rows + 1), pages, empty(rows))
 
 
+class PinnedRows(NamedTuple):
+    """What a plan reads of its rows, int32, in pinned memory that does not change before its copies
+    have ended.
+
+    Attributes:
+        new_indptr: [rows + 1], the start of each row's new tokens
+        indptr, last_lens, lengths: as of `PagedRows`
+    """
+
+    new_indptr: Tensor
+    indptr: Tensor
+    last_lens: Tensor
+    lengths: Tensor
+
+    @classmethod
+    def of(cls, rows: PagedRows, new_indptr: Int32, staging: Staging) -> "PinnedRows":
+        return cls(*staging.pinned(new_indptr, rows.indptr, rows.last_lens, rows.lengths))
+
+
 class AttentionCall(Protocol):
     """A kernel's call for one kind of layer."""
 
-    def plan(self, rows: PagedRows, pages: Tensor, new_indptr: Int32, staging: Staging) -> None:
+    def plan(self, rows: PinnedRows, pages: Tensor) -> None:
         """
         Args:
             pages: int32, all that the rows list; on the device, as flashinfer copies others to
                 fixed memory only after waiting
-            new_indptr: [rows + 1], the start of each row's new tokens
         """
         ...
 
@@ -252,28 +270,25 @@ class KernelCall:
         self._wrapper = self._make(library, memory.workspace, fixed)
         self._wrapper.reset_workspace_buffer(memory.workspace, memory.int_workspace)
 
-    def plan(self, rows: PagedRows, pages: Tensor, new_indptr: Int32, staging: Staging) -> None:
+    def plan(self, rows: PinnedRows, pages: Tensor) -> None:
         kind, formats = self._kind, self._formats
-        indptr, last_lens, lengths = map(
-            staging.pinned, (rows.indptr, rows.last_lens, rows.lengths)
-        )
         options: dict[str, Any] = {
             "window_left": -1 if kind.window is None else kind.window - 1,
             "logits_soft_cap": kind.soft_cap,
             "sm_scale": kind.scale,
             "q_data_type": formats.dtype,
             "kv_data_type": formats.kv_dtype,
-            "seq_lens": lengths,
+            "seq_lens": rows.lengths,
         }
         sizes = (kind.heads, kind.kv_heads, kind.head_dim, formats.page_size)
         if self._is_decode:
-            self._wrapper.plan(indptr, pages, last_lens, *sizes, **options)
+            self._wrapper.plan(rows.indptr, pages, rows.last_lens, *sizes, **options)
             return
         self._wrapper.plan(
-            staging.pinned(new_indptr),
-            indptr,
+            rows.new_indptr,
+            rows.indptr,
             pages,
-            last_lens,
+            rows.last_lens,
             *sizes,
             head_dim_vo=kind.v_head_dim,
             causal=self._role not in (Role.SHARED, Role.WHOLE),

@@ -1,21 +1,26 @@
 """flashinfer's attention for CUDA graphs: decodes with a fixed number of rows in fixed memory."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from pando_worker.attention.backend import AttentionLayer, HeadTurn, page_numbers
+from pando_worker.attention.device_pages import AskedPages
 from pando_worker.attention.flashinfer_backend import FlashinferAttention
 from pando_worker.attention.flashinfer_calls import (
     AttentionCall,
     AttentionKind,
     FixedRows,
     KernelCall,
+    PinnedRows,
     Role,
 )
 from pando_worker.attention.flashinfer_latent import LatentCall
-from pando_worker.attention.paged_rows import first_pages_seen
+from pando_worker.attention.paged_rows import PagedRows, first_pages_seen
 from pando_worker.batch import ForwardBatch, Int64
+from pando_worker.tensors.fixed_arrays import FixedArray, FixedArrays
 
 # Attending together must save reading this much to beat a graph: its kernels are launched one by
 # one, which is estimated (not measured) to take 4 ms longer.
@@ -42,20 +47,63 @@ class FlashinferGraphs:
             )
             for kind, most in self._most.items()
         }
+        self._room = min(map(len, self._pages.values()))
 
     def at(self, rows: int) -> "FixedDecodes":
         return FixedDecodes(self._attention, rows, self._pages)
 
     def takes(self, batch: ForwardBatch, rows: int) -> bool:
+        padding = rows - len(batch.seq_lens)  # rows with one page each
+        at_most = batch.page_table.size + padding
+        fits = at_most <= self._room or self._fits(batch, padding)
+        return fits and not self._attention.worth_sharing(batch, CASCADE_BYTES)
+
+    def _fits(self, batch: ForwardBatch, padding: int) -> bool:
+        """Whether the pages that rows list, each its own number, have room."""
         listed: Int64 = -(-batch.seq_lens.astype(np.int64) // batch.page_size)
-        padding = rows - len(listed)  # rows with one page each
-        at_most = int(listed.sum()) + padding
-        fits = all(
-            at_most <= len(self._pages[kind])
-            or np.minimum(listed, most).sum() + padding <= len(self._pages[kind])
+        return all(
+            np.minimum(listed, most).sum() + padding <= len(self._pages[kind])
             for kind, most in self._most.items()
         )
-        return fits and not self._attention.worth_sharing(batch, CASCADE_BYTES)
+
+
+class _FixedCall:
+    """A call for one kind of layer, and its rows, whose arrays are sent with those of others.
+
+    Attributes:
+        paged: the rows on the host, filled for each step
+        pinned: for plans
+        released: whether the layers release pages behind their window
+    """
+
+    def __init__(
+        self,
+        kind: AttentionKind,
+        call: AttentionCall,
+        new_indptr: FixedArray,
+        req_rows: FixedArray,
+        arrays: Sequence[FixedArray],
+        *,
+        released: bool,
+    ) -> None:
+        """
+        Args:
+            req_rows: of the device's tables
+            arrays: those of `paged`
+        """
+        self.call, self.released, self._window = call, released, kind.window
+        self.paged = PagedRows(*(array.filled for array in arrays))
+        firsts, indptr, last_lens, lengths = arrays
+        self.pinned = PinnedRows(new_indptr.pinned, indptr.pinned, last_lens.pinned, lengths.pinned)
+        self._asked = req_rows.on_device, firsts.on_device, indptr.on_device
+
+    def asked(self) -> AskedPages:
+        return self._asked
+
+    def fill(self, batch: ForwardBatch) -> None:
+        if self._window is not None:
+            self.paged.firsts[:] = first_pages_seen(batch, self._window)
+        self.paged.fill(batch.seq_lens, batch.page_size)
 
 
 class FixedDecodes:
@@ -72,35 +120,53 @@ class FixedDecodes:
             pages: int32, for each kind, as many as all rows together may list
         """
         self._attention = attention
-        self._rows = rows
+        released = sorted(set(attention.released.values()))
+        of_kind = [rows, rows + 1, rows, rows]
+        sizes = [rows + 1, rows, *[rows] * len(released), *of_kind * len(attention.kinds)]
+        self._arrays = FixedArrays(sizes, attention.device)
+        arrays = iter(self._arrays.arrays)
+        new_indptr, self._req_rows = next(arrays), next(arrays)
+        new_indptr.filled[:] = np.arange(rows + 1)
+        self._sent_slots = {released: next(arrays) for released in released}
         self._calls = {
-            kind: _call(attention, kind, FixedRows.new(rows, pages[kind]))
+            kind: _FixedCall(
+                kind,
+                _call(attention, kind, FixedRows.new(rows, pages[kind])),
+                new_indptr,
+                self._req_rows,
+                [next(arrays) for _ in of_kind],
+                released=attention.released[kind],
+            )
             for kind in attention.kinds
         }
+        # What the graph reads.
         self._slots = {
-            released: torch.zeros(rows, dtype=attention.slot_dtype, device=attention.device)
-            for released in sorted(set(attention.released.values()))
+            released: slots.on_device.to(attention.slot_dtype)
+            for released, slots in self._sent_slots.items()
         }
 
     def plan(self, batch: ForwardBatch) -> None:
         attention = self._attention
         attention.begin_plan(batch)
-        for released, fixed in self._slots.items():
-            slots = page_numbers(batch, released)[1].astype(np.int32)
-            # From the host only memory of the same type is copied without waiting.
-            is_same = fixed.dtype == torch.int32
-            staged = attention.staging.pinned if is_same else attention.staging.on_device
-            fixed.copy_(staged(slots), non_blocking=True)
-        for kind, call in self._calls.items():
-            firsts, released = first_pages_seen(batch, kind.window), attention.released[kind]
-            attention.plan_rows(call, batch, slice(0, self._rows), firsts, released)
+        self._req_rows.filled[:] = batch.req_rows
+        for released, slots in self._sent_slots.items():
+            slots.filled[:] = page_numbers(batch, released)[1]
+        for fixed in self._calls.values():
+            fixed.fill(batch)
+        self._arrays.send()
+        if attention.slot_dtype != torch.int32:
+            for released, slots in self._sent_slots.items():
+                self._slots[released].copy_(slots.on_device)
+        for fixed in self._calls.values():
+            pages = attention.pages_of(batch, slice(None), fixed.paged, fixed.asked, fixed.released)
+            fixed.call.plan(fixed.pinned, pages)
         attention.staging.mark()
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, layer: AttentionLayer) -> Tensor:
         attention = self._attention
         kind = attention.kind_of(layer)
         attention.store(k, v, layer, self._slots[attention.released[kind]])
-        return attention.run_decodes(self._calls[kind], q, layer)
+        return attention.run_decodes(self._calls[kind].call, q, layer)
 
     @property
     def turns(self) -> bool:
@@ -110,7 +176,7 @@ class FixedDecodes:
         attention = self._attention
         kind = attention.kind_of(layer)
         q = attention.turn(qkv, turn, layer, self._slots[attention.released[kind]])
-        return attention.run_decodes(self._calls[kind], q, layer)
+        return attention.run_decodes(self._calls[kind].call, q, layer)
 
 
 def _call(attention: FlashinferAttention, kind: AttentionKind, fixed: FixedRows) -> AttentionCall:

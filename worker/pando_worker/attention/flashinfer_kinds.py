@@ -13,6 +13,7 @@ from pando_worker.attention.flashinfer_calls import (
     KernelCall,
     Library,
     Memory,
+    PinnedRows,
     Role,
     has_fa3,
     new_indptr,
@@ -87,5 +88,7 @@ class CallsOfKind:
 def _compile(call: AttentionCall, staging: Staging, device: torch.device) -> None:
     """Plan a row of one token."""
     one = np.ones(1, dtype=np.int32)
-    row = PagedRows(np.zeros(1, dtype=np.int64), new_indptr(one), one, one)
-    call.plan(row, torch.zeros(1, dtype=torch.int32, device=device), new_indptr(one), staging)
+    row = PagedRows.zeros(1)
+    row.fill(one, page_size=1)
+    rows = PinnedRows.of(row, new_indptr(one), staging)
+    call.plan(rows, torch.zeros(1, dtype=torch.int32, device=device))

@@ -16,11 +16,9 @@ from pando_worker.attention.flashinfer_calls import (
     FixedRows,
     Formats,
     Library,
+    PinnedRows,
     is_hopper,
 )
-from pando_worker.attention.paged_rows import PagedRows
-from pando_worker.attention.staging import Staging
-from pando_worker.batch import Int32
 
 
 class LatentCall:
@@ -51,11 +49,10 @@ class LatentCall:
         backend = "fa3" if is_hopper(workspace.device) else "fa2"
         self._wrapper = library.Latents(workspace, backend=backend, **buffers)
 
-    def plan(self, rows: PagedRows, pages: Tensor, new_indptr: Int32, staging: Staging) -> None:
+    def plan(self, rows: PinnedRows, pages: Tensor) -> None:
         kind, formats = self._kind, self._formats
-        starts, indptr, lengths = map(staging.pinned, (new_indptr, rows.indptr, rows.lengths))
         self._wrapper.plan(
-            metadata=self._library.csr(starts, indptr, pages, lengths),
+            metadata=self._library.csr(rows.new_indptr, rows.indptr, pages, rows.lengths),
             num_heads=kind.heads,
             head_dim_ckv=kind.v_head_dim,
             head_dim_kpe=kind.head_dim,

@@ -17,10 +17,25 @@ from pando_worker.batch import ForwardBatch, Int32, Int64
 class PagedRows:
     """Rows, of which some pages are listed row after row, with their token counts."""
 
-    firsts: Int64  # [rows], the first listed page of each
+    firsts: Int32  # [rows], the first listed page of each
     indptr: Int32  # [rows + 1], the start of each row's pages in the list
     last_lens: Int32  # [rows], tokens in each row's last page
     lengths: Int32  # [rows], tokens in each row's listed pages
+
+    @classmethod
+    def zeros(cls, rows: int) -> "PagedRows":
+        def zeros(count: int) -> Int32:
+            return np.zeros(count, dtype=np.int32)
+
+        return cls(zeros(rows), zeros(rows + 1), zeros(rows), zeros(rows))
+
+    def fill(self, seq_lens: Int32, page_size: int) -> None:
+        """From `firsts` and the tokens of each row, [rows]; each has one in its first listed page
+        or a later one."""
+        pages, self.last_lens[:] = np.divmod(seq_lens - 1, page_size)  # of the last token
+        self.last_lens[:] += 1
+        np.add.accumulate(pages + 1 - self.firsts, dtype=np.int32, out=self.indptr[1:])
+        np.subtract(seq_lens, self.firsts * page_size, out=self.lengths)
 
 
 def first_pages_seen(batch: ForwardBatch, window: int | None) -> Int64:
@@ -38,17 +53,11 @@ def paged_rows(batch: ForwardBatch, rows: slice, first_pages: Int64) -> PagedRow
     Args:
         first_pages: [batch]; each row has a token in that page or a later one
     """
-    size = batch.page_size
-    lengths, firsts = batch.seq_lens[rows].astype(np.int64), first_pages[rows]
-    ends = -(-lengths // size)
-    indptr = np.zeros(len(lengths) + 1, dtype=np.int32)
-    np.cumsum(ends - firsts, out=indptr[1:])
-    return PagedRows(
-        firsts=firsts,
-        indptr=indptr,
-        last_lens=(lengths - (ends - 1) * size).astype(np.int32),
-        lengths=(lengths - firsts * size).astype(np.int32),
-    )
+    seq_lens = batch.seq_lens[rows]
+    paged = PagedRows.zeros(len(seq_lens))
+    paged.firsts[:] = first_pages[rows]
+    paged.fill(seq_lens, batch.page_size)
+    return paged
 
 
 def pages_of(batch: ForwardBatch, rows: slice, paged: PagedRows, released: bool) -> Int32:

@@ -61,6 +61,8 @@ def shared_prefixes(batch: ForwardBatch, at_least: int) -> list[SharedPrefix]:
     Args:
         at_least: minimum of saved pages; if the groups save less, none are returned.
     """
+    if batch.page_table.size < at_least:  # all pages of all rows
+        return []
     whole = (batch.seq_lens - batch.extend_lens) // batch.page_size  # pages of cached tokens
     if int(whole.sum()) < at_least:
         return []
@@ -112,7 +114,7 @@ def together(batch: ForwardBatch, prefixes: list[SharedPrefix], device: torch.de
     lengths = np.array([prefix.pages for prefix in prefixes], dtype=np.int32)
     counts = [int(batch.extend_lens[prefix.rows].sum()) for prefix in prefixes]
     rows = PagedRows(
-        firsts=np.zeros(len(prefixes), dtype=np.int64),
+        firsts=np.zeros(len(prefixes), dtype=np.int32),
         indptr=new_indptr(lengths),
         last_lens=np.full(len(prefixes), batch.page_size, dtype=np.int32),
         lengths=lengths * batch.page_size,

@@ -24,6 +24,25 @@ def pinned(array: NDArray[Any], device: torch.device) -> Tensor:
     return tensor if device.type == "cpu" else tensor.pin_memory()
 
 
+class CopyMark:
+    """When copies from a piece of pinned memory have ended, so that it may be written again."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._event: torch.cuda.Event | None = None
+        if device.type == "cuda":
+            self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+
+    def set(self) -> None:
+        """Call behind the copies."""
+        if self._event is not None:
+            self._event.record()
+
+    def wait(self) -> None:
+        """Until those before the last `set` have ended."""
+        if self._event is not None:
+            self._event.synchronize()
+
+
 class HostCopy:
     """A tensor on its way to the host."""
 

@@ -10,8 +10,10 @@ Graphs are captured at the start, the largest first, so that the smaller ones ca
 A graph ends with the hidden states; the head and the sampling run as in any other step.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -128,11 +130,12 @@ class CudaGraphRunner:
             report(Stage.GRAPHS, number / len(self.sizes))
 
     def run(self, batch: ForwardBatch) -> Tensor | None:
-        """Logits of all rows, float32 [rows, vocab_size]; None if no graph fits the batch."""
+        """Logits of all rows, float32 [rows, vocab_size]; None if no graph fits the batch. Called
+        in torch's inference mode."""
         rows = len(batch.seq_lens)
         if rows > self.sizes[-1] or len(batch.input_ids) != rows:
             return None
-        size = next(size for size in self.sizes if size >= rows)
+        size = self.sizes[bisect_left(self.sizes, rows)]
         if not self._attention.takes(batch, size):
             return None
         graph = self._graphs[size, self._inputs.fill_adapters()]
@@ -143,8 +146,8 @@ class CudaGraphRunner:
     @torch.inference_mode()
     def _captured(self, rows: int, capture: Capture) -> _Graph:
         attention = self._attention.at(rows)
-        self._fill(_nobodys(rows, self._page_size, self._padding), attention)
         ids, positions = self._inputs.of(rows)
+        self._fill(_nobodys(rows, self._page_size, self._padding), attention)
 
         def run() -> Tensor:
             return self._model(self._futures.resolve_on_device(ids), positions, attention)
@@ -152,14 +155,14 @@ class CudaGraphRunner:
         replay, hidden = capture(run)
         return _Graph(attention, replay, hidden)
 
-    @torch.inference_mode()
     def _fill(self, batch: ForwardBatch, attention: AttentionBackend) -> None:
         attention.plan(batch)
-        self._inputs.fill(batch.input_ids, batch.positions)
+        self._inputs.fill(len(batch.seq_lens), batch.input_ids, batch.positions)
 
 
+@lru_cache  # most steps are padded
 def _nobodys(rows: int, page_size: int, padding: Padding) -> ForwardBatch:
-    """Decodes that all use the first slot of the padding pages."""
+    """Decodes that all use the first slot of the padding pages. They must not change."""
     batch = trial_batch(cached=0, extend=1, page_size=page_size, rows=rows, page=padding.page)
     batch.req_rows += padding.row
     if padding.window_page is None:

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from pando_worker.batch import Int64
 from pando_worker.models.lora.linear import LoraMemory, LoraTokens
-from pando_worker.tensors.transfer import pinned
+from pando_worker.tensors.fixed_arrays import FixedArrays
+from pando_worker.tensors.transfer import CopyMark
 
 
 class GraphInputs:
@@ -21,20 +22,28 @@ class GraphInputs:
             lora: of the model, if it has adapters
         """
         self._device, self._lora = device, lora
-        # Of a step with n tokens: their ids, then their positions.
-        self._numbers = torch.zeros(2 * most, dtype=torch.int64, device=device)
+        # By the number of a graph's tokens: their ids and positions.
+        self._numbers: dict[int, FixedArrays] = {}
+        self._copied = CopyMark(device)
         tokens, slots = torch.zeros(2, most, dtype=torch.int32, device=device)
         self._tokens = LoraTokens(tokens, slots, torch.zeros(1, dtype=torch.int32, device=device))
 
     def of(self, count: int) -> tuple[Tensor, Tensor]:
         """The ids and positions of a graph of `count` tokens, int64 [count] each."""
-        ids, positions = self._numbers[: 2 * count].view(2, count)
-        return ids, positions
+        if count not in self._numbers:
+            self._numbers[count] = FixedArrays([count, count], self._device, np.int64)
+        ids, positions = self._numbers[count].arrays
+        return ids.on_device, positions.on_device
 
-    def fill(self, ids: Int64, positions: Int64) -> None:
-        """Those of a step, [n] each, for a graph of n tokens."""
-        numbers = np.concatenate((ids, positions))
-        self._numbers[: len(numbers)].copy_(pinned(numbers, self._device), non_blocking=True)
+    def fill(self, count: int, ids: Int64, positions: Int64) -> None:
+        """Those of a step, [n] each, for a graph of `count` tokens, whose others are 0."""
+        numbers, n = self._numbers[count], len(ids)
+        for array, values in zip(numbers.arrays, (ids, positions), strict=True):
+            array.filled[:n] = values
+            array.filled[n:] = 0
+        self._copied.wait()
+        numbers.send()
+        self._copied.set()
 
     def kinds(self, count: int) -> Iterator[bool]:
         """Whether adapters run, for each graph of `count` tokens to capture: without, and if the

@@ -9,11 +9,11 @@ have id 0, position 0, and write to a page that no request owns.
 Larger steps run without graphs: their kernels take longer than launching them.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -96,12 +96,9 @@ class PiecewiseGraphs:
         count = len(batch.input_ids)
         if count > self.sizes[-1]:
             return None
-        size = next(size for size in self.sizes if size >= count)
-        padding = np.zeros(size - count, dtype=np.int64)
+        size = self.sizes[bisect_left(self.sizes, count)]
         self._attention.plan(batch)
-        self._inputs.fill(
-            np.concatenate((batch.input_ids, padding)), np.concatenate((batch.positions, padding))
-        )
+        self._inputs.fill(size, batch.input_ids, batch.positions)
         pieces = self._graphs[size, self._inputs.fill_adapters()]
         for replay, layer in zip(pieces.replays, pieces.layers, strict=False):
             replay()
