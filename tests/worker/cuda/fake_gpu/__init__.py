@@ -17,6 +17,7 @@ Read in this order:
     triton_kernels.py  the other Triton kernels
     engine.py     a whole engine on such GPUs
     requests.py   random requests to it, and what the answers must be
+    mutations.py  faults to put into it
 
 Imports torch, pytest, the worker, and what other tests of it compare with.
 """
