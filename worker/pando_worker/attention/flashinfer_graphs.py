@@ -127,7 +127,7 @@ class FixedDecodes:
         arrays = iter(self._arrays.arrays)
         new_indptr, self._req_rows = next(arrays), next(arrays)
         new_indptr.filled[:] = np.arange(rows + 1)
-        self._sent_slots = {released: next(arrays) for released in released}
+        self._sent_slots = {each: next(arrays) for each in released}
         self._calls = {
             kind: _FixedCall(
                 kind,
