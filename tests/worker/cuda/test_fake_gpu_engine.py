@@ -154,7 +154,8 @@ def test_latents_are_attended_to_by_flashinfer(ranks: int, tmp_path: Path) -> No
         happened = ran(engine, truth, 30)
         launched = engine.gpu.launched.copy()
         assert engine.runner.kv_pool.v[0].shape[1:] == (1, 128)
-        assert_noticed(left_out(LatentCall, "plan"), engine, truth)
+        if ranks == 1:  # another rank would fail, too
+            assert_noticed(left_out(LatentCall, "plan"), engine, truth)
     assert happened["tokens"] > 50
     assert launched["latents, in a graph"] > 5 and launched["latents"] > 20
     assert not launched["attention"]
