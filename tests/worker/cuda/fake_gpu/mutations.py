@@ -108,10 +108,7 @@ def stale_slots(engine: Engine, patch: pytest.MonkeyPatch) -> None:
     graphs = engine.runner.graphs
     assert isinstance(graphs, CudaGraphRunner)
     for graph in graphs._graphs.values():
-        attention = graph.attention
-        assert isinstance(attention, FixedDecodes)
-        arrays = attention._arrays
-        patch.setattr(arrays, "_on_device", arrays._on_device.clone())
+        patch.setattr(graph.attention, "_sent_slots", {})
 
 
 def pieces(engine: Engine) -> AttentionPieces:
