@@ -22,12 +22,12 @@ from tests.cluster.release import CHAT_POOL, NAME, SERVED, Release, image, value
 
 POOL = "chat"
 SPEC: Object = CHAT_POOL | {
-    "engine": {"threads": 1, "memoryGib": 0.5, "maxTotalTokens": 6144},
+    "engine": {"threads": 1, "memoryGib": 0.5, "maxTotalTokens": 8192},
     "scaling": {"mode": "Auto", "minReplicas": 1, "maxReplicas": 3},
 }
 """The pool before: the operator's defaults."""
 
-SHAPE: Object = {"words": 60, "max_tokens": 200, "pause_s": 2.0}
+SHAPE: Object = {"words": 160, "max_tokens": 300, "pause_s": 2.0}
 
 
 @contextmanager
@@ -73,7 +73,7 @@ def recorded(folder: Path, namespace: str, since: float, trace: str, *more: str)
 @click.command()
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path), required=True)
 @click.option("--quiet", default=2, show_default=True, help="clients in the quiet stretches")
-@click.option("--busy", default=12, show_default=True, help="clients in the busy ones")
+@click.option("--busy", default=16, show_default=True, help="clients in the busy ones")
 @click.option("--stretches", default=6, show_default=True, help="quiet and busy in turn")
 @click.option("--seconds", default=60.0, show_default=True, help="of a stretch")
 @click.option("--trials", default=24, show_default=True, help="of pando tune")
@@ -114,6 +114,8 @@ def main(
         tuned = "pando-tune/pool.yaml"
         pando(output, "sim", "prove", "before.jsonl", "--pool", tuned, *model)
         patch = msgspec.json.decode((output / "pando-tune" / "patch.json").read_bytes())
+        if not patch.get("spec"):
+            raise click.ClickException("today's manifest is the best: ask for more")
         cluster.patch(f"{POOLS}/{POOL}", patch)
         click.echo(f"\nApplied: {patch['spec']}")
         began = time.time()
@@ -122,7 +124,7 @@ def main(
         pando(output, "sim", "prove", "after.jsonl", "--pool", tuned, *model)
         pando(output, "pools", *where)
         load.stop()
-    click.echo(f"\n{machine("cpu", 1)}")
+    click.echo(f"\n{machine('cpu', 1)}")
 
 
 if __name__ == "__main__":
