@@ -118,6 +118,12 @@ def main(
             raise click.ClickException("today's manifest is the best: ask for more")
         cluster.patch(f"{POOLS}/{POOL}", patch)
         click.echo(f"\nApplied: {patch['spec']}")
+        least = patch["spec"].get("scaling", {}).get("minReplicas", 1)
+        wait_until(
+            f"{least} workers are ready",
+            lambda: sum(map(is_ready, cluster.workers(POOL))) >= least,
+            180,
+        )
         began = time.time()
         sent(load, clients, seconds)
         recorded(output, cluster.namespace, began, "after.jsonl")

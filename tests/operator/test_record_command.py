@@ -8,8 +8,12 @@ from typing import Any
 import psutil
 import pytest
 
+from pando.record.cluster import start_seconds
+from pando.record.routers import RouterError
 from tests.cli.record.test_record import TEXT, pando
 from tests.operator.api_server import ApiServer
+from tests.operator.pool_crd import install
+from tests.operator.test_pools_command import put as put_pool
 from tests.router.world import Replica, RouterClient, cached, completion, serving, until
 
 
@@ -92,6 +96,19 @@ async def test_the_routers_of_a_release_are_switched_and_fetched_through_the_api
     nobody = ("--kubeconfig", str(api_server.kubeconfig("nobody")), "--namespace", namespace)
     code, _, error = await pando(*nobody, cwd=tmp_path)
     assert code == 1 and "cannot list resource" in error and error.count("\n") == 1
+
+
+async def test_how_long_replicas_take_to_start_is_what_the_operator_learned(
+    api_server: ApiServer, namespace: str
+) -> None:
+    install(api_server)
+    for name, starts in (("chat", [31.0, 90.0, 42.0]), ("new", [])):
+        put_pool(api_server, namespace, name, {}, {"startSeconds": starts})
+    kubeconfig = str(api_server.kubeconfig())
+    assert await start_seconds("chat", namespace, kubeconfig) == 42.0
+    assert await start_seconds("new", namespace, kubeconfig) is None
+    with pytest.raises(RouterError, match="not found"):
+        await start_seconds("other", namespace, kubeconfig)
 
 
 async def is_on(router: RouterClient) -> bool:

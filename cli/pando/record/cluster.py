@@ -4,14 +4,16 @@ So whoever may list pods and use `pods/proxy` needs neither a port that is forwa
 the cluster.
 """
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from pando.record.routers import Place, RouterError
 from pando_operator.kube.client import Kube
 from pando_operator.kube.configuration import load_configuration, own_namespace
 from pando_operator.kube.errors import KubeError
-from pando_operator.kube.resources import PODS, Object
+from pando_operator.kube.resources import PODS, WORKER_POOLS, Key, Object
+from pando_operator.scaling import learned_start_s
 
 COMPONENT, INSTANCE = "app.kubernetes.io/component", "app.kubernetes.io/instance"
 """Labels that the chart gives to pods."""
@@ -26,18 +28,10 @@ class Found:
 
 async def routers_of(namespace: str | None, release: str | None, kubeconfig: str) -> Found:
     """Raises RouterError if there is no cluster, no router, or more than one release."""
-    try:
-        kube = Kube(await load_configuration(kubeconfig))
-    except KubeError as error:
-        raise RouterError(f"name the routers by URL, or a cluster: {_one_line(error)}") from None
-    try:
+    async with _cluster(kubeconfig) as kube:
         where = namespace or own_namespace(kubeconfig)
         pods, _ = await kube.list(PODS, where, _selector(release))
         access = await kube.access()
-    except KubeError as error:
-        raise RouterError(_one_line(error)) from None
-    finally:
-        await kube.close()
     pods = [pod for pod in pods if _port(pod) is not None and not _ends(pod)]
     _check(pods, where, release)
     pods.sort(key=_name)
@@ -54,6 +48,29 @@ async def routers_of(namespace: str | None, release: str | None, kubeconfig: str
         ],
         [_name(pod) for pod in pods if not _is_ready(pod)],
     )
+
+
+async def start_seconds(pool: str, namespace: str | None, kubeconfig: str) -> float | None:
+    """From the creation of one of the pool's replicas until it is ready, as the operator has seen
+    it; None if it has seen none. Raises RouterError if the pool cannot be read."""
+    async with _cluster(kubeconfig) as kube:
+        key = Key(namespace or own_namespace(kubeconfig), pool)
+        found = await kube.get(WORKER_POOLS, key)
+    return learned_start_s(tuple(found.get("status", {}).get("startSeconds") or ()))
+
+
+@asynccontextmanager
+async def _cluster(kubeconfig: str) -> AsyncIterator[Kube]:
+    try:
+        kube = Kube(await load_configuration(kubeconfig))
+    except KubeError as error:
+        raise RouterError(f"name the routers by URL, or a cluster: {_one_line(error)}") from None
+    try:
+        yield kube
+    except KubeError as error:
+        raise RouterError(_one_line(error)) from None
+    finally:
+        await kube.close()
 
 
 def _selector(release: str | None) -> str:

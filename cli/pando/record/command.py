@@ -82,10 +82,9 @@ def command(
     if pool is not None and cost_model is None:
         raise click.UsageError("--pool is that of the cost model: give --cost-model, too")
     api_key = os.environ.get("OPENAI_API_KEY")  # an option would show it in `ps`
+    cluster = kubeconfig or ""
     routers = (
-        partial(_by_url, urls)
-        if urls
-        else partial(_on_kubernetes, namespace, release, kubeconfig or "")
+        partial(_by_url, urls) if urls else partial(_on_kubernetes, namespace, release, cluster)
     )
     try:
         if on is not None or status:
@@ -93,7 +92,8 @@ def command(
         else:
             _fetch_and_merge(routers, output, api_key)
             if cost_model is not None:
-                _write_cost_model(output, cost_model, pool)
+                learned = None if urls else partial(_learned_start, namespace, cluster)
+                _write_cost_model(output, cost_model, pool, learned)
     except RouterError as error:
         raise click.ClickException(f"record: {redact(str(error))}") from None
     except OSError as error:
@@ -117,6 +117,16 @@ async def _on_kubernetes(
     for name in found.not_ready:
         click.echo(f"pod {name} is not ready, and is not asked", err=True)
     return found.routers
+
+
+def _learned_start(namespace: str | None, kubeconfig: str, pool: str) -> float | None:
+    from pando.record.cluster import start_seconds
+
+    try:
+        return asyncio.run(start_seconds(pool, namespace, kubeconfig))
+    except RouterError as error:
+        click.echo(f"how long replicas take to start is what routers saw: {error}", err=True)
+        return None
 
 
 async def _switch(routers: Routers, on: bool | None, key: str | None) -> None:
@@ -206,8 +216,15 @@ def _merge(fetched: Sequence[Fetched], whole: Path) -> "Merged":
             raise RouterError(str(error)) from None
 
 
-def _write_cost_model(trace: Path, path: Path, pool: str | None) -> None:
-    """Raises RouterError if the recording does not show it, OSError."""
+def _write_cost_model(
+    trace: Path, path: Path, pool: str | None, learned: Callable[[str], float | None] | None
+) -> None:
+    """
+    Args:
+        learned: the time that a pool's replicas take to start, by the operator.
+
+    Raises RouterError if the recording does not show it, OSError.
+    """
     from pando_sim.cost.files import render
     from pando_sim.cost.schema import CostModelError
     from pando_sim.proof.workers import measured_cost, observed_workers
@@ -219,7 +236,7 @@ def _write_cost_model(trace: Path, path: Path, pool: str | None) -> None:
         raise RouterError(f"the recording has no pool {pool!r}; its pools: {names}")
     name = re.sub(r"[^a-z0-9.]+", "-", path.stem.lower()).strip("-.") or "cluster"
     try:
-        file = measured_cost(chosen, name)
+        file = measured_cost(chosen, name, learned(chosen.pool) if learned else None)
     except CostModelError as error:
         raise RouterError(f"no cost model: {error}") from None
     path.write_bytes(render(file))

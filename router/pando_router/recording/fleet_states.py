@@ -27,26 +27,28 @@ class FleetStates:
         self._router = router
         self._policy = policy
         self._queue_lengths = queue_lengths
-        self._starting: dict[str, float] = {}  # since when, by incarnation
+        # By incarnation, since when; None: since before the first look. Itself None before that.
+        self._starting: dict[str, float | None] | None = None
         self._started: dict[str, list[tuple[str, float]]] = {}  # by pool, since the last line
         self._last: dict[str, Heartbeat] = {}  # at the last line, by incarnation
         self._last_at: float | None = None
         self._turn = 0  # which replicas are measured next
 
     def follow(self, fleet: Fleet, now: float) -> None:
-        """Notes which replicas start, and which are ready. One that was never seen starting has no
-        start time."""
-        starting: dict[str, float] = {}
+        """Notes which replicas start, and which are ready. One that was not seen from its start has
+        no start time."""
+        known = self._starting or {}
+        starting: dict[str, float | None] = {}
         for pool, members in fleet.pools.items():
             for member in members:
                 name = member.beat.incarnation
                 if member.state is MemberState.STARTING:
-                    starting[name] = self._starting.get(name, now)
-                elif name in self._starting and member.state is MemberState.READY:
-                    took_s = round(now - self._starting[name], 1)
+                    starting[name] = known.get(name, None if self._starting is None else now)
+                elif name in known and member.state is MemberState.WARMING:
+                    starting[name] = known[name]
+                elif member.state is MemberState.READY and (since := known.get(name)) is not None:
+                    took_s = round(now - since, 1)
                     self._started.setdefault(pool, []).append((member.beat.replica, took_s))
-                elif name in self._starting and member.state is MemberState.WARMING:
-                    starting[name] = self._starting[name]
         self._starting = starting
 
     def line(self, fleet: Fleet, now: float, unrecorded: int) -> FleetState:

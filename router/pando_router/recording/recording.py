@@ -58,7 +58,8 @@ class RouterRecording:
 
     async def _follow(self) -> None:
         while True:
-            self._states.follow(self._view.fleet, self.recorder.now)
+            if self._view.is_known:
+                self._states.follow(self._view.fleet, self.recorder.now)
             if not self.switch.on:
                 self._state_at = float("-inf")  # a recording begins with a line about the fleet
             elif self.recorder.now - self._state_at >= STATE_S:

@@ -60,8 +60,17 @@ def observed_workers(path: Path) -> list[Observed]:
     return sorted(pools.values(), key=lambda one: -len(one.measured))
 
 
-def measured_cost(seen: Observed, name: str) -> CostFile:
-    """The cost model that is called `name`. Raises CostModelError if too little was measured."""
+def measured_cost(seen: Observed, name: str, start_s: float | None = None) -> CostFile:
+    """The cost model that is called `name`.
+
+    Args:
+        start_s: from a replica's creation until it is ready, if it is known; None: what routers saw
+            of it, which begins with a worker's first heartbeat.
+
+    Raises CostModelError if too little was measured.
+    """
+    if start_s is None and seen.starts_s:
+        start_s = median(seen.starts_s)
     decodes = [one for one in seen.measured if one.decoded_tokens and one.decode_s and one.running]
     prompts = [one for one in seen.measured if one.prompts and one.prefill_tokens_per_s]
     for what, found in (("decodes", decodes), ("prompts", prompts)):
@@ -94,7 +103,7 @@ def measured_cost(seen: Observed, name: str) -> CostFile:
             decode_context_s=_rounded(context_s),
         ),
         worker=WorkerFacts(capacity_tokens=capacity),
-        start_s=round(median(seen.starts_s), 1) if seen.starts_s else None,
+        start_s=None if start_s is None else round(start_s, 1),
         quality=Quality(
             observations=len(off),
             median_error=round(float(np.median(off)), 4),

@@ -111,6 +111,7 @@ def test_the_cost_model_of_a_recording_is_that_of_its_workers(tmp_path: Path) ->
     file = measured_cost(seen, "cluster")
     found = CostModel(file)
     assert (file.model, file.start_s) == ("m", 35.0)
+    assert measured_cost(seen, "cluster", 48.0).start_s == 48.0
     assert file.worker is not None and file.worker.capacity_tokens == 120_000
     for rows in (1, 8, 30):
         for context in (500, 2500):
