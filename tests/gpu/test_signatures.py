@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pando_worker.runner.cuda import prebuild
 from tests.worker.cuda.flashinfer_signatures import SIGNATURES
 
 FIRST = next(iter(SIGNATURES.values()))
@@ -20,6 +21,11 @@ def found(name: str) -> Any:
         # A method that passes its keywords on: see `tools/record_flashinfer.py`.
         is_passed_on = rest == "plan" and hasattr(owner, "_plan_impl")
         return getattr(owner, "_plan_impl" if is_passed_on else rest)
+
+
+def test_each_call_that_an_image_compiles_for_asks_for_a_kernel() -> None:
+    # Of six that all models call, and of each shape at least FlashAttention 2.
+    assert len(prebuild.needed_kernels(prebuild.SHAPES)) > len(prebuild.SHAPES) + 4
 
 
 @pytest.mark.parametrize("name", FIRST)

@@ -16,6 +16,7 @@ from pando_worker.attention.flashinfer_calls import (
     KernelCall,
     PinnedRows,
     Role,
+    is_hopper,
 )
 from pando_worker.attention.flashinfer_latent import LatentCall
 from pando_worker.attention.paged_rows import PagedRows, first_pages_seen
@@ -183,7 +184,8 @@ def _call(attention: FlashinferAttention, kind: AttentionKind, fixed: FixedRows)
     """For decodes, in fixed memory."""
     library, formats, memory = attention.library, attention.formats, attention.memories[kind]
     if kind.latent:
-        return LatentCall(library, kind, formats, memory.workspace, fixed)
+        is_fa3 = is_hopper(attention.device)
+        return LatentCall(library, kind, formats, memory.workspace, fixed, is_fa3=is_fa3)
     return KernelCall(library, kind, Role.DECODE, formats, memory, fixed)
 
 

@@ -16,6 +16,7 @@ from pando_worker.attention.flashinfer_calls import (
     PinnedRows,
     Role,
     has_fa3,
+    is_hopper,
     new_indptr,
 )
 from pando_worker.attention.flashinfer_latent import LatentCall
@@ -59,7 +60,11 @@ class CallsOfKind:
         """
         if kind.latent:
             roles = (Role.DECODE, Role.EXTEND)
-            calls = {role: LatentCall(library, kind, formats, decodes.workspace) for role in roles}
+            workspace = decodes.workspace
+            is_fa3 = is_hopper(workspace.device)
+            calls = {
+                role: LatentCall(library, kind, formats, workspace, is_fa3=is_fa3) for role in roles
+            }
             return cls(dict(calls), {}, choice)
         wanted = {Role.SHARED: kind.can_share, Role.WHOLE: images_are_whole}
         device = decodes.workspace.device
@@ -75,7 +80,7 @@ class CallsOfKind:
             # The few calls for images take what is compiled for decodes.
             for role in [role for role in asked if role in (Role.EXTEND, Role.SHARED)]:
                 fa3[role] = call(role, is_fa3=True)
-                _compile(fa3[role], staging, device)
+                compile_call(fa3[role], staging, device)
         return cls(fa2, fa3, choice)
 
     def chosen(self, role: Role, new: Int32 | Int64, keys: Int32 | Int64) -> AttentionCall:
@@ -85,8 +90,8 @@ class CallsOfKind:
         return self.fa2[role]
 
 
-def _compile(call: AttentionCall, staging: Staging, device: torch.device) -> None:
-    """Plan a row of one token."""
+def compile_call(call: AttentionCall, staging: Staging, device: torch.device) -> None:
+    """Plan a row of one token, for which flashinfer loads or compiles the call's kernel."""
     one = np.ones(1, dtype=np.int32)
     row = PagedRows.zeros(1)
     row.fill(one, page_size=1)

@@ -17,7 +17,6 @@ from pando_worker.attention.flashinfer_calls import (
     Formats,
     Library,
     PinnedRows,
-    is_hopper,
 )
 
 
@@ -31,9 +30,12 @@ class LatentCall:
         formats: Formats,
         workspace: Tensor,
         fixed: FixedRows | None = None,
+        *,
+        is_fa3: bool,
     ) -> None:
         """
         Args:
+            is_fa3: whether to run FlashAttention 3, which Hopper has
             fixed: as of `KernelCall`; its `last_lens` hold whole lengths here
         """
         self._library, self._kind, self._formats = library, kind, formats
@@ -46,8 +48,7 @@ class LatentCall:
                 "kv_indices": fixed.pages,
                 "kv_len_arr": fixed.last_lens,
             }
-        backend = "fa3" if is_hopper(workspace.device) else "fa2"
-        self._wrapper = library.Latents(workspace, backend=backend, **buffers)
+        self._wrapper = library.Latents(workspace, backend="fa3" if is_fa3 else "fa2", **buffers)
 
     def plan(self, rows: PinnedRows, pages: Tensor) -> None:
         kind, formats = self._kind, self._formats

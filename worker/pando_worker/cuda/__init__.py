@@ -2,6 +2,7 @@
 
     device.py   which GPU a rank has, and its free memory
     toolchain.py  what the machine lacks to compile kernels
+    prebuilt.py  which of flashinfer's kernels its image has compiled
     ops.py      a model's operations on flashinfer's kernels
     fused_experts.py  a mixture of experts, from its tokens to their sums
     expert_product.py  the products of experts as a Triton kernel, where torch has no kernel

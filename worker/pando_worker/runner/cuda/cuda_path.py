@@ -8,7 +8,7 @@ import torch
 from pando_worker.attention.backend import AttentionBackend, HeadTurner
 from pando_worker.attention.device_pages import PageLister, TableSize, list_pages
 from pando_worker.attention.flashinfer_backend import FlashinferAttention
-from pando_worker.attention.flashinfer_calls import FlashinferUnavailable
+from pando_worker.attention.flashinfer_calls import AttentionKind, FlashinferUnavailable, Formats
 from pando_worker.attention.kernel_choice import read_table
 from pando_worker.attention.kv_pool import KVStorer
 from pando_worker.cuda.nucleus import RadixNucleus
@@ -19,6 +19,7 @@ from pando_worker.cuda.ops import (
     choose_expert_linear,
     choose_fused_experts,
 )
+from pando_worker.cuda.prebuilt import AttentionShape, read_prebuilt
 from pando_worker.cuda.toolchain import missing_for_flashinfer, missing_for_triton
 from pando_worker.models.errors import UnsupportedModel
 from pando_worker.models.layers.experts.mixture import MixtureOfExperts
@@ -46,7 +47,7 @@ def choose_attention(
     pages = -(-loaded.context_length // settings.page_size)
     table = TableSize(settings.max_running_requests, pages)
     try:
-        _check_toolchain(loaded)
+        _check_toolchain(settings, loaded)
         attention = FlashinferAttention(
             loaded.kv_pool,
             settings.page_size,
@@ -69,7 +70,12 @@ def choose_attention(
             raise UnsupportedModel(f"attention_backend is 'flashinfer', but {reason}") from reason
         log.warning("CUDA path: torch, since flashinfer cannot be used: %s", reason)
         return plain
-    log.info("CUDA path: flashinfer, which compiles its kernels at the first start: minutes")
+    log.info(
+        "CUDA path: flashinfer, %s",
+        "which compiles its kernels at the first start: minutes"
+        if missing_for_flashinfer() is None
+        else "with the kernels that this image has compiled",
+    )
     return attention
 
 
@@ -89,16 +95,30 @@ def most_tokens(settings: WorkerSettings, loaded: LoadedModel) -> int:
     return longest + settings.max_running_requests
 
 
-def _check_toolchain(loaded: LoadedModel) -> None:
+def _check_toolchain(settings: WorkerSettings, loaded: LoadedModel) -> None:
     """
     Raises:
-        FlashinferUnavailable: something is missing that compiles the kernels.
+        FlashinferUnavailable: something is missing that compiles the kernels, and the image has
+            none of this model's.
     """
-    if reason := missing_for_flashinfer():
-        raise FlashinferUnavailable(reason)
     uses_triton = _has_experts(loaded) or loaded.lora is not None
+    if reason := missing_for_flashinfer():
+        prebuilt, uses_triton = read_prebuilt(), True  # for what is not compiled: sampling
+        if prebuilt is None:
+            raise FlashinferUnavailable(reason)
+        if lacking := prebuilt.lacks(_shapes(settings, loaded), _capability(loaded)):
+            raise FlashinferUnavailable(f"of its kernels, none is compiled for {lacking}; {reason}")
     if uses_triton and (reason := missing_for_triton()):
         raise FlashinferUnavailable(f"the kernels beside it cannot be compiled: {reason}")
+
+
+def _shapes(settings: WorkerSettings, loaded: LoadedModel) -> list[AttentionShape]:
+    """The model's shapes of attention, each once."""
+    pool = loaded.kv_pool
+    formats = Formats(loaded.dtype, pool.k[0].dtype, settings.page_size)
+    return list(
+        dict.fromkeys(AttentionShape.of(AttentionKind.of(layer), formats) for layer in pool.layers)
+    )
 
 
 def _expert_linear(loaded: LoadedModel) -> ExpertLinear | None:
