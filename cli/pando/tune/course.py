@@ -17,6 +17,7 @@ from pando_sim.tuning.choice import (
     Point,
     front,
     in_order,
+    next_judged,
     next_ones,
     no_worse,
     preferred,
@@ -40,7 +41,7 @@ from pando_sim.tuning.watch import NO_BOUNDS, Bounds
 FULL = "always full"
 """The name of today's manifest with as many replicas as it may have, all the time."""
 
-FINALISTS = 4  # played with variations
+FINALISTS = 4  # played with variations; judged as long as none keeps what was asked for
 MOST_JUDGED = 8  # of the front, if the part that judges is short
 
 
@@ -76,6 +77,7 @@ class Course:
         self._only_tried: list[Point] = []  # on the shorter excerpt
         self._contributions: list[Contribution] = []
         self._best: Point | None = None
+        self._runners_up: list[Point] = []  # that were judged after the best one
         self._trials = self._refused = 0
 
     def go(self) -> Findings:
@@ -239,10 +241,19 @@ class Course:
     def _judge(self) -> None:
         self._display.begins("the best candidates on the other part of the trace")
         assert self._best is not None, "it was settled"
+        goal = self._plan.goal
         chosen = [self._best, *self._compared]
         if not self._plan.parts.has_excerpt:
             chosen += front(self._candidates)[-MOST_JUDGED:]
-        points = list({one.name: one for one in chosen}.values())
+        self._judge_all(list({one.name: one for one in chosen}.values()))
+        finalists = self._ordered()[:FINALISTS]
+        while (
+            one := next_judged(finalists, self._best, self._rivals, self._today, goal)
+        ) is not None:
+            self._judge_all([one])
+            self._runners_up.append(one)
+
+    def _judge_all(self, points: Sequence[Point]) -> None:
         jobs = []
         for point in points:
             candidate = self._plan.space.candidate(point.values)
@@ -344,6 +355,11 @@ class Course:
         return [self._today, self._defaults, *simple]
 
     @property
+    def _rivals(self) -> list[Point]:
+        """What the part that judges may prefer to the best one."""
+        return [*self._compared, *self._runners_up]
+
+    @property
     def _candidates(self) -> list[Point]:
         return [one for one in self._points if one.name != FULL]
 
@@ -352,7 +368,7 @@ class Course:
 
     def _findings(self, interrupted: bool) -> Findings:
         best = self._best or self._ordered()[0]
-        chosen = preferred(best, self._compared, self._today, self._plan.goal)
+        chosen = preferred(best, self._rivals, self._today, self._plan.goal)
         return Findings(
             about=self._about,
             trials=self._trials,

@@ -3,20 +3,16 @@
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 
 from pando_fleet.records.marks import MarkKind
-from pando_fleet.redis.client import RedisClient
 from pando_fleet.registry.replica import Heartbeat
 from pando_sim.fleet.fleet import Fleet
+from pando_sim.fleet.redis.client import LineRedis
 from pando_sim.fleet.redis.line import BlockingLine
-from pando_sim.fleet.redis.server import BlockingRedis
 from pando_sim.fleet.routing.interfaces import POOL
 from pando_sim.fleet.routing.router import Router
 from pando_sim.fleet.routing.view import View
@@ -24,8 +20,6 @@ from pando_sim.records import Event, Run, ScalingStep, Served
 from pando_sim.request import Request
 from pando_sim.timeline import Timeline
 from pando_sim.worker.replica import ReplicaState
-
-NOBODY = "/nonexistent/pando-sim/redis.sock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +53,6 @@ class FleetControl:
         timeline: Timeline,
         view: View,
         line: BlockingLine,
-        socket: str,
         run: Run,
         rng: random.Random,
     ) -> None:
@@ -70,8 +63,7 @@ class FleetControl:
         self._timeline = timeline
         self._view = view
         self._line = line
-        self._there = BlockingRedis(socket)
-        self._away = Redis(unix_socket_path=NOBODY, retry=Retry(NoBackoff(), 0))
+        self.redis = LineRedis(line)  # of all routers, with everything that they have written
         self._run = run
         self._losses = 0  # current losses of Redis
         self.has_lost_redis = False  # at any time
@@ -81,13 +73,17 @@ class FleetControl:
     def now_s(self) -> float:
         return self._timeline.now_s
 
+    def read(self, *reads: Awaitable[Any]) -> list[Any]:
+        """The results of reads that wait for `redis` only; one round trip for all.
+
+        Raises FleetError.
+        """
+        return self._line.together(*reads)
+
     @property
-    def redis(self) -> RedisClient:
-        """The Redis of all routers, with everything that they have written until now."""
-        if self._line.is_away:
-            return self._away
-        self._line.flush()
-        return self._there
+    def size(self) -> int:
+        """How many replicas exist."""
+        return len(self._fleet.replicas)
 
     def redis_ms(self) -> int:
         return self._timeline.redis_ms()
@@ -154,7 +150,7 @@ class FleetControl:
         self._losses -= 1
         self._line.is_away = self._view.is_redis_away = self._losses > 0
         if empty:
-            await self._there.flushall()
+            await self.redis.flushall()
 
     def shift_clock(self, router: int, by_s: float) -> None:
         """Moves a router's own clock ahead, or back."""
@@ -176,8 +172,7 @@ class FleetControl:
             self._run.steps.append(what)
 
     async def close(self) -> None:
-        await self._there.aclose()
-        await self._away.aclose()
+        await self.redis.aclose()
 
 
 class Scaler(Protocol):

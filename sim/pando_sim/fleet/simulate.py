@@ -89,7 +89,6 @@ class Simulation:
         self.record = Run(
             policy=spec.policy,
             scaling=spec.scaling,
-            session_rule=spec.session_rule,
             seed=spec.seed,
             cost_model=f"{cost.name}: {cost.source}",
             settings=asdict(spec),
@@ -130,7 +129,6 @@ class Simulation:
             self._timeline,
             self._view,
             self._line,
-            socket,
             self.record,
             self._rng("control"),
         )
@@ -234,7 +232,6 @@ class Simulation:
     async def _beat(self) -> None:
         self._fleet.beat(list(self._fleet.replicas.values()))
         if self._scaler is not None and not self._line.is_away:
-            self._line.flush()
             self._view.read(await self._registry.replicas(POOL))
         for router, elsewhere in self._queues():
             router.look_later(elsewhere)

@@ -11,7 +11,7 @@ from pando_fleet.placement.worth import Worths
 from pando_fleet.records.loads import Loads
 from pando_fleet.records.marks import Marks
 from pando_fleet.records.queues import Queues
-from pando_fleet.redis.client import FleetError, RedisClient
+from pando_fleet.redis.client import FleetError
 from pando_fleet.registry.registry import Registry
 from pando_fleet.registry.replica import Replica
 from pando_operator.controller.loop_steps import decided, follow_replaced, follow_starts, staying
@@ -38,24 +38,28 @@ from pando_sim.scaling.kind import Change
 
 
 class _Redis:
-    """The operator's part of one connection; like its `Reader`, it asks one question at a time."""
+    """What the operator's `Reader` reads."""
 
-    def __init__(self, client: RedisClient, fleet: FleetControl) -> None:
-        self.client = client
+    def __init__(self, fleet: FleetControl) -> None:
+        client = fleet.redis
         self.marks = Marks(client, fleet.pool, fleet.redis_ms)
-        self._pool = fleet.pool
+        self._fleet = fleet
         self._registry = Registry(client, fleet.redis_ms)
         self._queues = Queues(client, fleet.redis_ms)
         self._loads = Loads(client, fleet.pool, fleet.redis_ms)
         self._worths = Worths(client, fleet.pool, fleet.redis_ms)
         self._replicas: Sequence[Replica] = ()
 
-    async def read(self) -> Reading:
+    def read(self) -> Reading:
         """Raises FleetError."""
-        marks = await self.marks.all()
-        self._replicas = await self._registry.replicas(self._pool)
-        queued = await self._queues.read(self._pool)
-        return reading_of(marks, self._replicas, queued, await self._loads.read())
+        pool = self._fleet.pool
+        marks, self._replicas, queued, leased = self._fleet.read(
+            self.marks.all(),
+            self._registry.replicas(pool),
+            self._queues.read(pool),
+            self._loads.read(),
+        )
+        return reading_of(marks, self._replicas, queued, leased)
 
     async def worths(self) -> dict[str, float]:
         """Raises FleetError."""
@@ -78,7 +82,7 @@ class PoolController:
     async def look(self, fleet: FleetControl, cluster: Cluster) -> Change | None:
         memory, now_s = self._memory, cluster.now_s(fleet)
         redis = self._connected(fleet)
-        reading = await _read(redis)
+        reading = _read(redis)
         pods = cluster.pods(reading.requests if reading else None)
         late_s = late_after_s(learned_start_s(memory.starts))
         counts, current = census(pods, now_s, late_s), staying(pods, cluster.replicas)
@@ -106,9 +110,8 @@ class PoolController:
         return change
 
     def _connected(self, fleet: FleetControl) -> _Redis:
-        client = fleet.redis
-        if self._redis is None or self._redis.client is not client:
-            self._redis = _Redis(client, fleet)
+        if self._redis is None:
+            self._redis = _Redis(fleet)
         return self._redis
 
     def _remember(self, decision: Decision, now_s: float) -> Change | None:
@@ -129,10 +132,10 @@ def _pause_s(counts: Census, decision: Decision) -> float:
     return float(fields[name].default)
 
 
-async def _read(redis: _Redis) -> Reading | None:
+def _read(redis: _Redis) -> Reading | None:
     """None while Redis is away."""
     try:
-        return await redis.read()
+        return redis.read()
     except FleetError:
         return None
 

@@ -18,8 +18,12 @@ class ClusterScaler:
     every_s = 0.5  # of the kubelet; a controller has its own period
 
     def __init__(
-        self, controller: Controller, cluster: Cluster, ledger: Ledger, *, sets_marks: bool
+        self, controller: Controller, cluster: Cluster, ledger: Ledger | None, *, sets_marks: bool
     ) -> None:
+        """
+        Args:
+            ledger: None if nobody wants to know what each change cost.
+        """
         self.sets_marks = sets_marks
         self._controller = controller
         self._cluster = cluster
@@ -34,23 +38,30 @@ class ClusterScaler:
         if self._controller.is_due(fleet, self._cluster):
             self._cluster.has_changed = False
             change = await self._controller.look(fleet, self._cluster)
-            if change is not None:
+            if change is not None and self._ledger is not None:
                 self._ledger.step(fleet.now_s, change.before, change.after, change.reason)
-        self._ledger.look(fleet, self._cluster.leaving())
+        if self._ledger is not None:
+            self._ledger.look(fleet, self._cluster.leaving())
 
     def ended(self, request: Request, served: Served) -> None:
-        self._ledger.ended(request, served)
+        if self._ledger is not None:
+            self._ledger.ended(request, served)
 
     def prefilled(self, kind: MarkKind, tokens: int) -> None:
-        self._ledger.prefilled(kind, tokens)
+        if self._ledger is not None:
+            self._ledger.prefilled(kind, tokens)
 
     def close(self, fleet: FleetControl) -> None:
-        self._ledger.close(fleet)
+        if self._ledger is not None:
+            self._ledger.close(fleet)
 
 
-def scaler_of(kind: ScalerKind, spec: FleetSpec, pool: WorkerPool) -> Scaler:
-    """For a run's fleet and its manifest, which has a maxReplicas."""
+def scaler_of(
+    kind: ScalerKind, spec: FleetSpec, pool: WorkerPool, *, records: bool = True
+) -> Scaler:
+    """For a run's fleet and its manifest, which has a maxReplicas. `records`: what each change of
+    the size cost."""
     cluster = Cluster(grace_s=grace_s(pool.spec), gated=kind.is_operator)
-    ledger = Ledger(spec.slow_ttft_s)
+    ledger = Ledger(spec.slow_ttft_s) if records else None
     controller = kind.controller(spec, pool)
     return ClusterScaler(controller, cluster, ledger, sets_marks=kind.is_operator)

@@ -13,7 +13,8 @@ CLIFF = 2 * ALLOWED
 
 
 STEP = 1.05
-"""By which ratio of GPU-hours candidates differ that are played on the longer excerpt."""
+"""By which ratio of GPU-hours candidates differ that are played on the longer excerpt, or judged
+after the best one."""
 
 
 @dataclass(slots=True)
@@ -128,6 +129,27 @@ def preferred(best: Point, others: Sequence[Point], today: Point, goal: Goal) ->
         if not is_on_cliff(one, today) and _is_better(one.judged, chosen.judged, goal):
             chosen = one
     return chosen
+
+
+def next_judged(
+    finalists: Sequence[Point], best: Point, others: Sequence[Point], today: Point, goal: Goal
+) -> Point | None:
+    """The finalist to judge next, as a dearer one may keep on the other part what the best one just
+    misses there. None if one that is no dearer keeps what was asked for, or none is left.
+
+    `finalists`: the best of the part that was searched, by cost; `others`: judged like `best`.
+    """
+    chosen = preferred(best, others, today, goal)
+    has_kept = chosen.judged is not None and chosen.judged.keeps(goal)
+    most = chosen.searched.gpu_hours if has_kept else math.inf
+    known = [best, *others]
+    for one in finalists:
+        cost = one.searched.gpu_hours
+        is_near = any(cost / STEP < each.searched.gpu_hours <= cost for each in known)
+        is_between = best.searched.gpu_hours < cost < most and goal.budget is None
+        if is_between and not is_near and one not in known:
+            return one
+    return None
 
 
 def _is_better(one: Score | None, other: Score | None, goal: Goal) -> bool:

