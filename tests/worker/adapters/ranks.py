@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -52,11 +53,18 @@ class Job:
     meeting: Path
 
 
-Logits = dict[str, list[list[list[float]]]]
-"""Of each model and step, [rows, vocab_size]."""
+class Found(NamedTuple):
+    """Of a model: in each step the final hidden states, and the logits after each row."""
+
+    hidden: list[list[list[float]]]
+    logits: list[list[list[float]]]
 
 
-def run_ranks(job: Job, size: int) -> list[Logits]:
+Report = dict[str, Found]
+"""Of a rank, by model."""
+
+
+def run_ranks(job: Job, size: int) -> list[Report]:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     pipes = [context.Pipe() for _ in range(size)]
@@ -76,25 +84,25 @@ def run_ranks(job: Job, size: int) -> list[Logits]:
             process.join()
 
 
-def _receive(mine: Connection) -> Logits:
+def _receive(mine: Connection) -> Report:
     assert mine.poll(100), "a rank says nothing"
     result = mine.recv()
     if isinstance(result, Exception):
         raise result
-    logits: Logits = result
-    return logits
+    report: Report = result
+    return report
 
 
 def _rank(job: Job, rank: int, size: int, results: Connection) -> None:
     torch.set_num_threads(1)
     group = join_group(rank, size, f"file://{job.meeting}", CPU, timedelta(seconds=60))
     try:
-        results.send({name: _logits(job, name, group) for name in job.models})
+        results.send({name: _found(job, name, group) for name in job.models})
     except Exception as error:
         results.send(error)
 
 
-def _logits(job: Job, name: str, group: ParallelGroup) -> list[list[list[float]]]:
+def _found(job: Job, name: str, group: ParallelGroup) -> Found:
     given = job.models[name]
     bare = BareModel(given.directory, group=group, context_length=given.context_length)
     assert isinstance(bare.model, CausalLM)
@@ -109,12 +117,13 @@ def _logits(job: Job, name: str, group: ParallelGroup) -> list[list[list[float]]
     attach(bare.model, memory)
     _load(memory, given)
     rows = [Row(list(tokens)) for tokens in job.prompts]
-    steps = [_step(bare, memory, rows, job.slots[name]).tolist()]
+    steps = [_step(bare, memory, rows, job.slots[name])]
     for token in job.decoded:
         for row in rows:
             row.tokens.append(token)
-        steps.append(_step(bare, memory, rows, job.slots[name]).tolist())
-    return steps
+        steps.append(_step(bare, memory, rows, job.slots[name]))
+    states, logits = zip(*steps, strict=True)
+    return Found([x.tolist() for x in states], [x.tolist() for x in logits])
 
 
 def _load(memory: LoraMemory, model: Model) -> None:
@@ -134,8 +143,10 @@ def _load(memory: LoraMemory, model: Model) -> None:
 
 
 @torch.inference_mode()
-def _step(bare: BareModel, memory: LoraMemory, rows: list[Row], slots: list[int]) -> Tensor:
-    """Logits after the last token of each row."""
+def _step(
+    bare: BareModel, memory: LoraMemory, rows: list[Row], slots: list[int]
+) -> tuple[Tensor, Tensor]:
+    """Hidden states of all tokens, and logits after the last one of each row."""
     batch: ForwardBatch = with_adapters(
         bare.pages.batch(rows, [row.pending for row in rows]), slots
     )
@@ -146,4 +157,4 @@ def _step(bare: BareModel, memory: LoraMemory, rows: list[Row], slots: list[int]
     last = batch.extend_lens.cumsum(dtype="int64") - 1
     memory.heads = head_tokens(batch, last, memory)
     logits: Tensor = bare.model.logits(hidden[torch.from_numpy(last)])
-    return logits
+    return hidden, logits

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from pando_worker.models.config import read_config
 from pando_worker.models.loading.loader import build_model, load_weights
@@ -38,7 +39,8 @@ class Job:
 class Report:
     """Of a rank."""
 
-    logits: dict[str, list[list[float]]]  # of the prompts' prefills, by model
+    hidden: dict[str, list[list[float]]]  # of the prompts' prefills, by model
+    logits: dict[str, list[list[float]]]  # of these
     tokens: dict[str, list[list[int]]]  # greedy tokens, by model
     peak_bytes: int  # while the large model was loaded
     after_a_death: str  # a call's error after the last rank has left
@@ -84,24 +86,33 @@ def _rank(job: Job, rank: int, size: int, results: Connection) -> None:
 
 
 def _report(job: Job, group: ParallelGroup) -> Report:
-    logits, tokens = {}, {}
+    states, logits, tokens = {}, {}, {}
     for name, (directory, context_length) in job.models.items():
         model = BareModel(directory, group=group, context_length=context_length)
         rows = [Row(list(prompt)) for prompt in job.prompts]
-        prefill = model.run(rows)
-        logits[name], last = prefill.tolist(), np.cumsum([len(row.tokens) for row in rows]) - 1
-        best = prefill[last].argmax(-1)
+        hidden = model.hidden(rows)
+        prefill = model.model.logits(hidden)
+        states[name], logits[name] = hidden.tolist(), prefill.tolist()
+        best = _best(prefill[np.cumsum([len(row.tokens) for row in rows]) - 1], group)
         for _ in range(job.new_tokens):
-            for row, token in zip(rows, best.tolist(), strict=True):
+            for row, token in zip(rows, best, strict=True):
                 row.tokens.append(token)
-            best = model.run(rows).argmax(-1)
+            best = _best(model.run(rows), group)
         tokens[name] = [row.tokens[-job.new_tokens :] for row in rows]
     return Report(
+        hidden=states,
         logits=logits,
         tokens=tokens,
         peak_bytes=_peak_while_loading(job.large_model, group),
         after_a_death=_after_a_death(group),
     )
+
+
+def _best(logits: Tensor, group: ParallelGroup) -> list[int]:
+    """The best token of each row, which the first rank finds for all."""
+    first = group.rank == 0
+    tokens = logits.argmax(-1) if first else torch.empty(len(logits), dtype=torch.int64)
+    return group.broadcast(tokens).tolist()
 
 
 def _after_a_death(group: ParallelGroup) -> str:

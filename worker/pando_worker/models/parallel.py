@@ -32,13 +32,13 @@ class ParallelGroup:
             dist.all_reduce(x, group=self.process_group)
         return x
 
-    def all_gather(self, x: Tensor) -> Tensor:
-        """The ranks' [n, width] concatenated to [n, size * width], equal on every rank."""
+    def to_first(self, x: Tensor) -> Tensor:
+        """The ranks' [n, width] concatenated to [n, size * width] on rank 0; [n, 0] on others."""
         if self.size == 1:
             return x
-        parts = [torch.empty_like(x) for _ in range(self.size)]
-        dist.all_gather(parts, x.contiguous(), group=self.process_group)
-        return torch.cat(parts, dim=1)
+        parts = [torch.empty_like(x) for _ in range(self.size if self.rank == 0 else 0)]
+        dist.gather(x.contiguous(), parts or None, dst=0, group=self.process_group)
+        return torch.cat(parts, dim=1) if parts else x.new_empty(len(x), 0)
 
     def broadcast(self, x: Tensor) -> Tensor:
         """Rank 0's `x`, in place on the others."""

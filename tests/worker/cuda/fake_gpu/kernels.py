@@ -350,18 +350,30 @@ class Ranks(ParallelGroup):
 
     def all_reduce(self, x: Tensor) -> Tensor:
         plain = raw(x)
-        self._launch("all_reduce", x, x, lambda parts: plain.copy_(torch.stack(parts).sum(0)))
+        self._launch(
+            "all_reduce",
+            x,
+            x,
+            lambda parts: plain.copy_(torch.stack(parts).sum(0)),
+            behind=range(self.size),
+        )
         return x
 
-    def all_gather(self, x: Tensor) -> Tensor:
-        out = torch.empty(len(x), self.size * x.shape[1], dtype=x.dtype, device=x.device)
-        target = raw(out)
-        self._launch("all_gather", x, out, lambda parts: target.copy_(torch.cat(parts, 1)))
+    def to_first(self, x: Tensor) -> Tensor:
+        width = self.size * x.shape[1] if self.rank == 0 else 0
+        out = torch.empty(len(x), width, dtype=x.dtype, device=x.device)
+        target, all_ranks = raw(out), range(self.size)
+
+        def gather(parts: list[Tensor]) -> None:
+            if self.rank == 0:
+                target.copy_(torch.cat(parts, 1))
+
+        self._launch("gather", x, out, gather, behind=() if self.rank else all_ranks)
         return out
 
     def broadcast(self, x: Tensor) -> Tensor:
         plain = raw(x)
-        self._launch("broadcast", x, x, lambda parts: plain.copy_(parts[0]), first_only=True)
+        self._launch("broadcast", x, x, lambda parts: plain.copy_(parts[0]), behind=(0,))
         return x
 
     def _launch(
@@ -370,16 +382,16 @@ class Ranks(ParallelGroup):
         given: Tensor,
         made: Tensor,
         run: Callable[[list[Tensor]], object],
-        first_only: bool = False,
+        behind: Sequence[int],
     ) -> None:
-        """It ends on a rank when the others have got so far, or rank 0 has."""
+        """It ends on this rank when the ranks `behind` have got so far."""
         plain = raw(given)
 
         def meet() -> None:
             stream = FakeGpu.of_thread().stream
             met = self._meeting.exchange(self.rank, (plain.clone(), dict(stream.seen)))
-            for _, clock in met[: 1 if first_only else None]:
-                stream.after(clock)
+            for rank in behind:
+                stream.after(met[rank][1])
             run([part for part, _ in met])
 
         kernel(what, meet, [given], [made])

@@ -148,8 +148,8 @@ class CausalLM(nn.Module):
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
-        """Logits of final hidden states [n, hidden_size]: float32 [n, vocab_size], equal on all
-        ranks.
+        """Logits of final hidden states [n, hidden_size]: float32 [n, vocab_size], on other
+        ranks than the first [n, 0].
 
         Without a head, the embedding is used: the logits are meaningless and serve trial runs only.
         """

@@ -126,8 +126,8 @@ class EncoderDecoder(nn.Module):
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
-        """Logits of final hidden states [n, hidden_size]: float32 [n, vocab_size], equal on all
-        ranks."""
+        """Logits of final hidden states [n, hidden_size]: float32 [n, vocab_size], on other
+        ranks than the first [n, 0]."""
         return self._sides[1].head(hidden)
 
 
@@ -323,4 +323,4 @@ class BlocksDecoder(_Inputs):
     def head(self, hidden: Tensor) -> Tensor:
         logits = self.embed_tokens.logits(hidden)
         (bias,) = self._head_bias
-        return logits if bias is None else logits + bias
+        return logits if bias is None else logits + bias[:, : logits.shape[1]]

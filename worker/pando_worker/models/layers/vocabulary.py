@@ -53,11 +53,12 @@ class VocabularyTable(nn.Module):
         return x
 
     def logits(self, x: Tensor) -> Tensor:
-        """[n, hidden_size] to float32 [n, vocab_size], the same on every rank."""
+        """[n, hidden_size] to float32 [n, vocab_size] on rank 0, where tokens are sampled; others
+        compute their tokens' logits for it, and get [n, 0]."""
         own = self.weight.product(x, None)
         if (site := self.head_lora) is not None and (rows := site.memory.heads) is not None:
             adapt_logits(own, x, site, rows, self._ops)
-        return self._group.all_gather(own)[:, : self._vocab_size].float()
+        return self._group.to_first(own)[:, : self._vocab_size].float()
 
     @property
     def shape(self) -> tuple[int, int]:

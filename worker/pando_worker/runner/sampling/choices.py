@@ -32,22 +32,27 @@ def choose(
     chosen: ChosenTokens,
     vocab_size: int,
     ops: SamplingOps,
-) -> ArrivingChoices:
-    """As sampling chooses at temperature 0; in blocks, which bounds the memory of logits.
+) -> ArrivingChoices | None:
+    """As sampling chooses at temperature 0; in blocks, which bounds the memory of logits. None on
+    ranks that have no logits.
 
     Args:
-        head: logits after some tokens of the step, float32 [n, vocab_size]
+        head: as of `prompt_logprobs`
     """
     size = max(1, SCORE_BYTES // (4 * vocab_size))
     tokens, logprobs = [], []
     for start in range(0, len(chosen.after), size):
         block = slice(start, start + size)
         logits, firsts = head(chosen.after[block]), chosen.first_timestamps[block]
+        if not logits.shape[1]:
+            continue
         (ops.forbid or apply_mask)(logits, chosen.mask[block])
         prefer_timestamps(logits, SpeechRows(np.arange(len(firsts)), firsts))
         found = sample(logits, _greedy(len(firsts)), ops)
         tokens.append(found)
         logprobs.append(token_logprobs(logits, found, 0, ops).chosen)
+    if not tokens:
+        return None
     return ArrivingChoices(torch.cat(tokens), torch.cat(logprobs))
 
 

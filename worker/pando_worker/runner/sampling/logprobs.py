@@ -69,11 +69,13 @@ def prompt_logprobs(
     scores: PromptScores,
     vocab_size: int,
     device: torch.device,
-) -> DeviceLogprobs:
-    """Log-probabilities of prompt tokens, computed in blocks to bound the memory of logits.
+) -> DeviceLogprobs | None:
+    """Log-probabilities of prompt tokens, computed in blocks to bound the memory of logits. None on
+    ranks that have no logits.
 
     Args:
-        head: logits after some tokens of the step, float32 [n, vocab_size]
+        head: logits after some tokens of the step, float32 [n, vocab_size], on other ranks than the
+            first [n, 0]
     """
     size = max(1, SCORE_BYTES // (4 * vocab_size))
     targets = to_device(scores.targets, device)
@@ -81,20 +83,25 @@ def prompt_logprobs(
     for start in range(0, len(scores.after), size):
         block = slice(start, start + size)
         logits = head(scores.after[block])
-        parts.append(token_logprobs(logits, targets[block], scores.top_logprobs))
-    return _joined(parts)
+        if logits.shape[1]:
+            parts.append(token_logprobs(logits, targets[block], scores.top_logprobs))
+    return _joined(parts) if parts else None
 
 
 @torch.inference_mode()
 def probed_logprobs(
     head: Callable[[NDArray[np.int64]], Tensor], probed: ProbedTokens, device: torch.device
-) -> Tensor:
-    """Log-probabilities of tokens as what follows some, float32 [num_probed].
+) -> Tensor | None:
+    """Log-probabilities of tokens as what follows some, float32 [num_probed]. None on ranks that
+    have no logits.
 
     Args:
         head: as of `prompt_logprobs`
     """
-    logprobs = head(probed.after).log_softmax(dim=-1)
+    logits = head(probed.after)
+    if not logits.shape[1]:
+        return None
+    logprobs = logits.log_softmax(dim=-1)
     return logprobs[to_device(probed.which, device), to_device(probed.targets, device)]
 
 

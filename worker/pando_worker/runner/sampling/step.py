@@ -37,7 +37,8 @@ class TorchStep:
     ) -> None:
         """
         Args:
-            logits: float32 [num_samples, vocab_size], which the step may change
+            logits: float32 [num_samples, vocab_size], which the step may change; on other ranks
+                than the first [num_samples, 0]
             scores: of the batch's `PromptScores`
             probed: float32 [num_probed], of the batch's `ProbedTokens`
             pooled: float32 [num_pooled, hidden_size], of the batch's `PooledRows`
@@ -45,7 +46,7 @@ class TorchStep:
             choices: of the batch's `ChosenTokens`
             futures: stores the tokens for later steps
             histories: earlier tokens of rows with penalties
-            group: its first rank samples for all ranks
+            group: its first rank, which has the logits, samples for all ranks
             ops: the device's own passes over logits
             failed_images: as of `StepResult`
         """
