@@ -29,6 +29,7 @@ FUNCTIONS = {
         "rmsnorm",
         "silu_and_mul",
     ],
+    "flashinfer.comm": ["allreduce_fusion", "create_allreduce_fusion_workspace"],
     "flashinfer.sampling": ["top_p_renorm_probs"],
     "flashinfer.gemm": ["fp8_blockscale_gemm_sm90", "gemm_fp8_nt_groupwise"],
 }

@@ -12,6 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tests.worker.cuda.flashinfer_comm_by_the_book import (
+    allreduce_fusion,
+    create_allreduce_fusion_workspace,
+)
 from tests.worker.cuda.flashinfer_gemm_by_the_book import (
     fp8_blockscale_gemm_sm90,
     gemm_fp8_nt_groupwise,
@@ -385,6 +389,8 @@ class ByTheBook:
     fp8_blockscale_gemm_sm90 = staticmethod(fp8_blockscale_gemm_sm90)
     gemm_fp8_nt_groupwise = staticmethod(gemm_fp8_nt_groupwise)
 
+    create_allreduce_fusion_workspace = staticmethod(create_allreduce_fusion_workspace)
+    allreduce_fusion = staticmethod(allreduce_fusion)
     rmsnorm = staticmethod(rmsnorm)
     fused_add_rmsnorm = staticmethod(fused_add_rmsnorm)
     gemma_rmsnorm = staticmethod(gemma_rmsnorm)

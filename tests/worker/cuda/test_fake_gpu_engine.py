@@ -12,6 +12,7 @@ import torch
 
 from pando_worker.attention.backend import KVScales
 from pando_worker.attention.flashinfer_latent import LatentCall
+from pando_worker.cuda.sum_norm import FlashinferSumNorm
 from tests.worker.adapters.peft_adapters import PeftAdapters
 from tests.worker.cuda.fake_gpu.engine import Engine, fake_engine
 from tests.worker.cuda.fake_gpu.memory import CudaError
@@ -101,10 +102,27 @@ def test_every_answer_is_right_and_nothing_that_cuda_forbids_happens(
 
 
 def test_two_ranks_answer_likewise(truth: PeftAdapters) -> None:
-    with fake_engine(truth.base.path, ranks=2, **SETTINGS) as engine:
+    """On GPUs with a kernel that sums over ranks and normalises."""
+    with fake_engine(truth.base.path, ranks=2, capability=(9, 0), **SETTINGS) as engine:
         happened = ran(engine, truth, 40)
+        launched = engine.gpu.launched.copy()
         assert_noticed(tables_of_another_rank_stay, engine, truth)
     assert happened["tokens"] > 50 and happened["with adapters"], happened
+    assert launched["allreduce_fusion, in a graph"] > 20, launched
+
+
+@pytest.mark.long
+def test_two_ranks_that_sum_differently_are_noticed(
+    truth: PeftAdapters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def on_the_first(self: FlashinferSumNorm, x: torch.Tensor) -> bool:
+        rank: int = self._workspace.rank
+        return rank == 0
+
+    monkeypatch.setattr(FlashinferSumNorm, "takes", on_the_first)
+    engines = fake_engine(truth.base.path, ranks=2, capability=(9, 0), **SETTINGS)
+    with pytest.raises(CudaError, match="ranks do not launch the same"), engines:
+        pass
 
 
 @pytest.mark.parametrize("name", ["gemma2", "qwen3-moe"])

@@ -171,6 +171,7 @@ class FlashinferAttention:
             )
             for kind in self.kinds
         }
+        self.staging.mark()  # those of FlashAttention 3 have planned
         self._paged = [_paged(pool, layer.index, page_size) for layer in pool.layers]
         self._storer, self._turner = storer, turner
         same_width = all(kind.head_dim == kind.v_head_dim for kind in self.kinds)

@@ -12,7 +12,7 @@ from pando_worker.cpu.kernels import Kernels
 from pando_worker.models.grouped import RUN, Groups
 from pando_worker.models.lora.linear import LoraSite, LoraTokens
 from pando_worker.models.mixture import FusedExperts
-from pando_worker.models.ops import Angles, TorchOps
+from pando_worker.models.ops import Angles, SumNorm, TorchOps
 
 SILU, GELU = 0, 1  # as in kernels.cpp
 NUMBERS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}  # as there, of weights
@@ -30,6 +30,7 @@ class CpuOps:
     """
 
     fused_experts: FusedExperts | None = None
+    sum_norm: SumNorm | None = None
 
     def __init__(
         self,

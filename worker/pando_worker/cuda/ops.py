@@ -10,7 +10,7 @@ from torch import Tensor
 from pando_worker.attention.flashinfer_calls import FlashinferUnavailable
 from pando_worker.models.lora.linear import LoraSite, LoraTokens
 from pando_worker.models.mixture import FusedExperts
-from pando_worker.models.ops import Angles, TorchOps, cos_sin
+from pando_worker.models.ops import Angles, SumNorm, TorchOps, cos_sin
 
 # The rotary dimensions that flashinfer's kernel supports.
 ROTARY_DIMS = (64, 128, 256, 512)
@@ -66,6 +66,7 @@ class CudaOps(TorchOps):
         library: flashinfer; tests pass an equivalent
         add_lora: for models with adapters; by default torch's
         fused_experts: for models with experts; by default none
+        sum_norm: for several ranks; by default none
 
     Raises:
         FlashinferUnavailable
@@ -77,8 +78,10 @@ class CudaOps(TorchOps):
         library: Any = None,
         add_lora: AddLora | None = None,
         fused_experts: FusedExperts | None = None,
+        sum_norm: SumNorm | None = None,
     ) -> None:
         self.fused_experts = fused_experts
+        self.sum_norm = sum_norm
         self._expert_linear = expert_linear or super().expert_linear
         self._add_lora = add_lora or super().add_lora
         if library is None:

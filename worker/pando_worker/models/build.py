@@ -24,6 +24,9 @@ class Build:
     ops: Ops = field(default_factory=TorchOps)
     has_head: bool = True  # False: the model yields hidden states only
     labels: int = 0  # of a model that classifies texts
+    # Whether layers give what this rank adds to the residual stream, and the norm behind them sums
+    # it over the ranks: where every such sum is followed by a norm.
+    sums_in_norms: bool = False
 
     def parameter(self, *shape: int) -> nn.Parameter:
         """A parameter on "meta", without memory until weights are loaded."""

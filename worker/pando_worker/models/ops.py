@@ -16,8 +16,27 @@ Angles = tuple[Tensor, Tensor]
 """The rotary angles of a step's tokens, in the form of the `Ops` that made them."""
 
 
+class SumNorm(Protocol):
+    """The sum over all ranks and `Ops.add_rms_norm` of it, in one kernel."""
+
+    def takes(self, x: Tensor) -> bool:
+        """Whether the kernel can and should run for a step; equal on all ranks."""
+        ...
+
+    def run(
+        self, x: Tensor, part: Tensor, weight: Tensor, eps: float, offset: bool
+    ) -> tuple[Tensor, Tensor]:
+        """x + the sum of the ranks' parts, and its norm, [num_tokens, hidden_size] each."""
+        ...
+
+
 class Ops(Protocol):
     """Operations that a device may fuse or speed up. Unless noted, results are new tensors."""
+
+    @property
+    def sum_norm(self) -> SumNorm | None:
+        """None: the group's sum, then `add_rms_norm`."""
+        ...
 
     @property
     def fused_experts(self) -> FusedExperts | None:
@@ -114,6 +133,7 @@ class ChosenOps:
         self.grouped_linear = ops.grouped_linear
         self.expert_linear = ops.expert_linear
         self.fused_experts = ops.fused_experts
+        self.sum_norm = ops.sum_norm
         self.rms_norm = ops.rms_norm
         self.add_rms_norm = ops.add_rms_norm
         self.layer_norm = ops.layer_norm
@@ -152,6 +172,7 @@ class TorchOps:
     """Torch's operators, for every device and dtype."""
 
     fused_experts: FusedExperts | None = None
+    sum_norm: SumNorm | None = None
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         if weight.dtype != x.dtype:

@@ -152,7 +152,7 @@ class TorchModelRunner:
         plain = TorchAttention(loaded.kv_pool, loaded.dtype)
         self.attention: AttentionBackend = plain
         if loaded.device.type == "cuda":
-            self.attention = choose_attention(settings, loaded, plain)
+            self.attention = choose_attention(settings, loaded, plain, self._group)
         self._sampling_ops = choose_sampling_ops(self.attention)
         return plain
 

@@ -15,7 +15,7 @@ import torch
 
 from pando_worker.attention import flashinfer_backend, flashinfer_graphs
 from pando_worker.batch import ForwardBatch, Int32, Step, StepResult
-from pando_worker.cuda import fp8, nucleus, ops
+from pando_worker.cuda import fp8, nucleus, ops, sum_norm
 from pando_worker.models.lora.linear import LoraMemory, PackedAdapter
 from pando_worker.ranks.follower import follow
 from pando_worker.ranks.leader import LeadingRunner
@@ -192,6 +192,7 @@ def _kernels(gpus: list[FakeGpu], shared_bytes: int, lacks: str | None) -> Itera
     """What launches kernels launches those of this package."""
     modules = {
         "flashinfer": kernels.Library,
+        "flashinfer.comm": kernels.Comm,
         "flashinfer.gemm": kernels.Library,
         "flashinfer.sampling": kernels.Library,
         "pando_worker.cuda.expert_product": triton_kernels,
@@ -218,7 +219,7 @@ def _kernels(gpus: list[FakeGpu], shared_bytes: int, lacks: str | None) -> Itera
         for chooser in (cuda_path, fp8):
             patch.setattr(chooser, "missing_for_flashinfer", lambda: lacks)
             patch.setattr(chooser, "missing_for_triton", lambda: None)
-        for module in (ops, nucleus, fp8, cuda_path):
+        for module in (ops, nucleus, fp8, sum_norm, cuda_path):
             patch.setattr(module, "import_module", modules.__getitem__)
         patch.setattr(flashinfer_backend, "Library", lambda: kernels.Library)
         patch.setattr(flashinfer_backend, "CASCADE_BYTES", shared_bytes)

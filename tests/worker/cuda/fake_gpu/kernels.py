@@ -14,6 +14,7 @@ from pando_worker.adapters.layout import pieces
 from pando_worker.models.lora.linear import LoraMemory, LoraSite, LoraTokens
 from pando_worker.models.parallel import ParallelGroup
 from tests.worker.cuda import flashinfer_by_the_book as book
+from tests.worker.cuda import flashinfer_comm_by_the_book as comm_book
 from tests.worker.cuda import flashinfer_mla_by_the_book as mla_book
 from tests.worker.cuda import flashinfer_ops_by_the_book as ops_book
 from tests.worker.cuda.fake_gpu.device import FakeGpu, Range
@@ -251,6 +252,37 @@ class Latents(mla_book.Latents):
         kernel("latents", run, [*query, *kv_cache, *self._buffers], [out, self._workspace])
 
 
+class Comm:
+    """flashinfer.comm on a fake GPU."""
+
+    AllReduceFusionPattern = comm_book.AllReduceFusionPattern
+    create_allreduce_fusion_workspace = staticmethod(comm_book.create_allreduce_fusion_workspace)
+
+    @staticmethod
+    def allreduce_fusion(
+        *,
+        input: Tensor,
+        workspace: comm_book.Workspace,
+        pattern: int,
+        residual_in: Tensor,
+        residual_out: Tensor,
+        norm_out: Tensor,
+        rms_gamma: Tensor,
+        rms_eps: float,
+        fp32_acc: bool,
+        weight_bias: float,
+    ) -> None:
+        given = (residual_in, rms_gamma)
+        tensors = (input, residual_in, residual_out, norm_out, rms_gamma)
+        x, residual, total, normed, weight = map(raw, tensors)
+        comm_book.check(x, workspace, pattern, residual, total, normed, weight)
+
+        def run(parts: list[Tensor]) -> None:
+            comm_book.write_sum(parts, residual, weight, rms_eps, weight_bias, total, normed)
+
+        workspace.group.sum_norm(input, list(given), [residual_out, norm_out], run)
+
+
 class Library:
     """flashinfer on a fake GPU."""
 
@@ -345,15 +377,15 @@ class Ranks(ParallelGroup):
     _meeting: Meeting
 
     def __init__(self, rank: int, size: int, meeting: Meeting) -> None:
-        super().__init__(rank, size, None)
+        super().__init__(rank, size, self)  # type: ignore[arg-type]
         object.__setattr__(self, "_meeting", meeting)  # the base is frozen
 
     def all_reduce(self, x: Tensor) -> Tensor:
         plain = raw(x)
         self._launch(
             "all_reduce",
-            x,
-            x,
+            [x],
+            [x],
             lambda parts: plain.copy_(torch.stack(parts).sum(0)),
             behind=range(self.size),
         )
@@ -368,33 +400,49 @@ class Ranks(ParallelGroup):
             if self.rank == 0:
                 target.copy_(torch.cat(parts, 1))
 
-        self._launch("gather", x, out, gather, behind=() if self.rank else all_ranks)
+        self._launch("gather", [x], [out], gather, behind=() if self.rank else all_ranks)
         return out
 
     def broadcast(self, x: Tensor) -> Tensor:
         plain = raw(x)
-        self._launch("broadcast", x, x, lambda parts: plain.copy_(parts[0]), behind=(0,))
+        self._launch("broadcast", [x], [x], lambda parts: plain.copy_(parts[0]), behind=(0,))
         return x
+
+    def sum_norm(
+        self, x: Tensor, given: list[Tensor], made: list[Tensor], run: Callable[..., object]
+    ) -> None:
+        """Called by flashinfer's function, which is given the group.
+
+        Args:
+            run: makes the results of the ranks' x
+        """
+        self._launch("allreduce_fusion", [x, *given], made, run, behind=range(self.size))
 
     def _launch(
         self,
         what: str,
-        given: Tensor,
-        made: Tensor,
+        given: Sequence[Tensor],
+        made: Sequence[Tensor],
         run: Callable[[list[Tensor]], object],
         behind: Sequence[int],
     ) -> None:
-        """It ends on this rank when the ranks `behind` have got so far."""
-        plain = raw(given)
+        """It ends on this rank when the ranks `behind` have got so far.
+
+        Args:
+            given: the first is what this rank gives the others
+        """
+        plain = raw(given[0])
 
         def meet() -> None:
             stream = FakeGpu.of_thread().stream
-            met = self._meeting.exchange(self.rank, (plain.clone(), dict(stream.seen)))
+            met = self._meeting.exchange(self.rank, (what, plain.clone(), dict(stream.seen)))
+            if len({name for name, _, _ in met}) > 1:
+                raise CudaError("ranks do not launch the same: they would wait forever")
             for rank in behind:
-                stream.after(met[rank][1])
-            run([part for part, _ in met])
+                stream.after(met[rank][2])
+            run([part for _, part, _ in met])
 
-        kernel(what, meet, [given], [made])
+        kernel(what, meet, given, made)
 
     def gather(self, thing: Any) -> list[Any]:
         things: list[Any] = self._meeting.exchange(self.rank, thing)

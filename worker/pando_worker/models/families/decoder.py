@@ -1,6 +1,7 @@
 """The decoder that most families share: Llama's layers; a family's differences are arguments."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import msgspec
 from torch import nn
@@ -45,7 +46,7 @@ def pre_norm_decoder(
     sinks: bool = False,
     fused: bool = False,
     rotary_dim: int | None = None,
-    feed_forward: Callable[[int], nn.Module] | None = None,
+    feed_forward: Callable[[Build, int], nn.Module] | None = None,
 ) -> CausalLM:
     """
     Args:
@@ -56,13 +57,15 @@ def pre_norm_decoder(
         sinks: as in `Attention`
         fused: whether the checkpoint has the projections as `qkv_proj` and `gate_up_proj`
         rotary_dim: rotated dimensions of each head; all by default
-        feed_forward: makes a layer's feed-forward from its index; by default a `GatedMLP`
+        feed_forward: makes a layer's feed-forward, which by default is a `GatedMLP`, from its
+            context and index
     """
+    build = replace(build, sums_in_norms=True)
 
     def norm(size: int) -> RMSNorm:
         return RMSNorm(build, size, config.rms_norm_eps)
 
-    def gated_mlp(index: int) -> nn.Module:
+    def gated_mlp(build: Build, index: int) -> nn.Module:
         sizes = (config.hidden_size, config.intermediate_size)
         return GatedMLP(build, *sizes, bias=mlp_bias, fused=fused)
 
@@ -86,7 +89,7 @@ def pre_norm_decoder(
             input_layernorm=norm(config.hidden_size),
             self_attn=attention,
             post_attention_layernorm=norm(config.hidden_size),
-            mlp=(feed_forward or gated_mlp)(index),
+            mlp=(feed_forward or gated_mlp)(build, index),
         )
 
     return CausalLM(

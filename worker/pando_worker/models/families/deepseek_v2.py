@@ -2,6 +2,7 @@
 beside experts that every token has."""
 
 import math
+from dataclasses import replace
 from functools import partial
 from typing import Literal
 
@@ -88,6 +89,7 @@ def latent_decoder(
         interleaved: as in `LatentForm`
         unused: as in `CausalLM`
     """
+    build = replace(build, sums_in_norms=True)
     norm = partial(RMSNorm, build, config.hidden_size, config.rms_norm_eps)
     form = LatentForm(
         heads=config.num_attention_heads,

@@ -35,7 +35,7 @@ class Config(DecoderConfig, frozen=True, kw_only=True):
 def build(config: Config, build: Build) -> CausalLM:
     gate = ExpertGate(config.swiglu_alpha, 1.0, config.swiglu_limit, interleaved=True)
 
-    def experts(_: int) -> MixtureOfExperts:
+    def experts(build: Build, _: int) -> MixtureOfExperts:
         return MixtureOfExperts(
             build,
             hidden_size=config.hidden_size,

@@ -25,7 +25,7 @@ class Config(DecoderConfig, frozen=True, kw_only=True):
 
 
 def build(config: Config, build: Build) -> CausalLM:
-    def experts(_: int) -> MixtureOfExperts:
+    def experts(build: Build, _: int) -> MixtureOfExperts:
         return MixtureOfExperts(
             build,
             hidden_size=config.hidden_size,

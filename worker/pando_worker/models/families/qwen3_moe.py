@@ -45,7 +45,7 @@ def qwen3_moe_decoder(config: Config, build: Build, tensors: ExpertTensors) -> C
         tensors: the form of experts in the checkpoint
     """
 
-    def feed_forward(index: int) -> nn.Module:
+    def feed_forward(build: Build, index: int) -> nn.Module:
         if not config.has_experts(index):
             return GatedMLP(build, config.hidden_size, config.intermediate_size)
         return MixtureOfExperts(

@@ -84,8 +84,9 @@ class ColumnParallelLinear(_Linear):
 
 
 class RowParallelLinear(_Linear):
-    """Each rank has a share of the input; the output is complete on every rank. So an adapter's A
-    is split as well, and the sum over the ranks is that of both.
+    """Each rank has a share of the input; the output is the sum over the ranks, or with
+    `Build.sums_in_norms` this rank's part of it. So an adapter's A is split as well, and the sum
+    is that of both.
 
     Args:
         name: in the checkpoint
@@ -100,11 +101,13 @@ class RowParallelLinear(_Linear):
         self._name = name
         self._columns = columns
         self._group = build.group
+        self._sums = not build.sums_in_norms
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., this rank's inputs] to [..., out_features]"""
         bias = self.bias if self._group.rank == 0 else None  # added once, by rank 0
-        return self._group.all_reduce(self._product(x, bias))
+        part = self._product(x, bias)
+        return self._group.all_reduce(part) if self._sums else part
 
     def fills(self) -> Iterator[Fill]:
         total, taken = self._columns

@@ -20,10 +20,14 @@ from pando_worker.cuda.ops import (
     choose_fused_experts,
 )
 from pando_worker.cuda.prebuilt import AttentionShape, read_prebuilt
+from pando_worker.cuda.sum_norm import choose_sum_norm
 from pando_worker.cuda.toolchain import missing_for_flashinfer, missing_for_triton
 from pando_worker.models.errors import UnsupportedModel
+from pando_worker.models.layers.causal_lm import CausalLM
 from pando_worker.models.layers.experts.mixture import MixtureOfExperts
 from pando_worker.models.mixture import FusedExperts
+from pando_worker.models.ops import SumNorm
+from pando_worker.models.parallel import ParallelGroup
 from pando_worker.runner.loading import LoadedModel
 from pando_worker.runner.sampling.ops import BY_TORCH, SamplingOps
 from pando_worker.settings import WorkerSettings
@@ -32,9 +36,9 @@ log = logging.getLogger("pando.worker.cuda")
 
 
 def choose_attention(
-    settings: WorkerSettings, loaded: LoadedModel, plain: AttentionBackend
+    settings: WorkerSettings, loaded: LoadedModel, plain: AttentionBackend, group: ParallelGroup
 ) -> AttentionBackend:
-    """Returns the backend to use, and sets the model's operations to match it.
+    """Returns the backend to use, and sets the model's operations to match it. All ranks call it.
 
     Args:
         plain: torch's backend
@@ -63,7 +67,13 @@ def choose_attention(
         )
         adding = None if loaded.lora is None else choose_add_lora()
         loaded.ops.use(
-            CudaOps(_expert_linear(loaded), add_lora=adding, fused_experts=_fused_experts(loaded))
+            CudaOps(
+                _expert_linear(loaded),
+                add_lora=adding,
+                fused_experts=_fused_experts(loaded),
+                # Made once: its memory is that of all ranks, which stays.
+                sum_norm=loaded.ops.sum_norm or _sum_norm(settings, loaded, group),
+            )
         )
     except FlashinferUnavailable as reason:
         if settings.attention_backend == "flashinfer":
@@ -132,6 +142,17 @@ def _fused_experts(loaded: LoadedModel) -> FusedExperts | None:
     if not _has_experts(loaded):
         return None
     return choose_fused_experts(_capability(loaded), loaded.dtype)
+
+
+def _sum_norm(
+    settings: WorkerSettings, loaded: LoadedModel, group: ParallelGroup
+) -> SumNorm | None:
+    """For a model whose norms sum over ranks."""
+    model = loaded.model
+    if not isinstance(model, CausalLM) or not model.model.norm.sums:
+        return None
+    tokens = most_tokens(settings, loaded)
+    return choose_sum_norm(group, _capability(loaded), model.hidden_size, loaded.dtype, tokens)
 
 
 def _page_lister() -> PageLister:

@@ -73,7 +73,8 @@ class ExpertSites(NamedTuple):
 
 
 class MixtureOfExperts(nn.Module):
-    """SwiGLU experts; each rank has a share of every expert's intermediate outputs.
+    """SwiGLU experts; each rank has a share of every expert's intermediate outputs. With
+    `Build.sums_in_norms` a rank's output is its part of the sum.
 
     Args:
         intermediate_size: of one expert
@@ -132,6 +133,7 @@ class MixtureOfExperts(nn.Module):
         self._ops = build.ops
         self._gate = gate
         self._group = build.group
+        self._sums = not build.sums_in_norms
         self._tensors = tensors
         self.lora: ExpertSites | None = None
 
@@ -145,7 +147,7 @@ class MixtureOfExperts(nn.Module):
             outputs = fused.run(x, weights, routes, self._weights, self._gate)
         else:
             outputs = add_up(self._rows(x, routes, step if changed else None), weights, routes)
-        return self._group.all_reduce(outputs)
+        return self._group.all_reduce(outputs) if self._sums else outputs
 
     def _logits(self, x: Tensor, step: LoraTokens | None) -> Tensor:
         """Of the router, [num_tokens, experts]."""
