@@ -184,6 +184,14 @@ class WorkerSettings(BaseSettings):
         int, Field(ge=1, description="processes that share each layer of the model")
     ] = 1
 
+    enable_expert_parallel: Annotated[
+        bool,
+        Field(
+            description="with tensor_parallel_size above 1, each process has whole experts of a"
+            " mixture instead of a share of each; not with max_loras"
+        ),
+    ] = False
+
     cpu_kernels: Annotated[
         Literal["auto", "on", "off"],
         Field(
@@ -539,6 +547,14 @@ class WorkerSettings(BaseSettings):
     def _host_memory_holds_prefixes(self) -> "WorkerSettings":
         if self.host_memory_gib and not self.radix_cache:
             raise ValueError("host_memory_gib needs radix_cache, which is off")
+        return self
+
+    @model_validator(mode="after")
+    def _experts_are_shared_out(self) -> "WorkerSettings":
+        if self.enable_expert_parallel and self.tensor_parallel_size == 1:
+            raise ValueError("enable_expert_parallel needs tensor_parallel_size above 1")
+        if self.enable_expert_parallel and self.max_loras:
+            raise ValueError("enable_expert_parallel does not go with max_loras")
         return self
 
     @model_validator(mode="after")

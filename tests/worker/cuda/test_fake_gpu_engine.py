@@ -112,6 +112,12 @@ def test_two_ranks_answer_likewise(truth: PeftAdapters) -> None:
 
 
 @pytest.mark.long
+def test_two_ranks_with_whole_experts_answer_likewise(tmp_path: Path) -> None:
+    happened = others("qwen3-moe", tmp_path, 30, ranks=2, enable_expert_parallel=True)
+    assert happened["tokens"] > 100
+
+
+@pytest.mark.long
 def test_two_ranks_that_sum_differently_are_noticed(
     truth: PeftAdapters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,7 +226,7 @@ def test_windows_experts_and_shared_prefixes_in_thousands_of_steps(
     assert others(name, tmp_path, 2500)["retractions"]
 
 
-def others(name: str, folder: Path, steps: int) -> Counter[str]:
+def others(name: str, folder: Path, steps: int, ranks: int = 1, **settings: Any) -> Counter[str]:
     """Other models than llama, without adapters."""
     case = FAMILIES[name]
     fields = case.fields | {"hidden_size": 128, "head_dim": 64}
@@ -230,8 +236,10 @@ def others(name: str, folder: Path, steps: int) -> Counter[str]:
     base = Reference(
         folder / "base", config_type=case.config_type, dtype=torch.bfloat16, std=0.08, **fields
     )
-    plain = {key: value for key, value in SETTINGS.items() if "lora" not in key}
-    with fake_engine(base.path, shared_bytes=20_000, window_ratio=0.5, **plain) as engine:
+    plain = {key: value for key, value in SETTINGS.items() if "lora" not in key} | settings
+    with fake_engine(
+        base.path, ranks=ranks, shared_bytes=20_000, window_ratio=0.5, **plain
+    ) as engine:
         happened = ran(engine, PeftAdapters(base, folder, {}), steps)
         assert bool(engine.runner.kv_pool.windowed) == (name == "gemma2")
         assert engine.gpu.launched["attention, in a graph"] > 5

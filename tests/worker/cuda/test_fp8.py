@@ -129,9 +129,19 @@ def test_weights_are_decoded_on_the_cpu_where_asked_for_and_in_other_dtypes(
 
 
 def loaded(
-    path: Path, fp8: Fp8Products | None, dtype: torch.dtype, group: ParallelGroup | None = None
+    path: Path,
+    fp8: Fp8Products | None,
+    dtype: torch.dtype,
+    group: ParallelGroup | None = None,
+    *,
+    whole: bool = False,
 ) -> CausalLM:
-    model = build_model(read_config(path), dtype, CPU, group, fp8=fp8)
+    """
+    Args:
+        whole: whether a rank has whole experts
+    """
+    config = read_config(path)
+    model = build_model(config, dtype, CPU, group, fp8=fp8, expert_parallel=whole)
     load_weights(model, path, CPU)
     return cast(CausalLM, model)
 
@@ -150,7 +160,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Reference:
 def mixture(tmp_path_factory: pytest.TempPathFactory) -> Reference:
     """All of whose experts are used, as rounding would decide between two that are nearly equal."""
     fields: dict[str, Any] = {
-        "num_experts": 3,
+        "num_experts": 4,
         "num_experts_per_tok": 3,
         "moe_intermediate_size": 256,
     }
@@ -188,18 +198,24 @@ def test_a_whole_model_in_fp8_is_near_its_decoded_one_and_smaller(
 
 
 @pytest.mark.parametrize("form", [by_tensor, by_row, by_block])
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize(("ranks", "whole"), [(1, False), (2, False), (2, True)])
 def test_experts_stay_as_the_checkpoint_has_them(
-    form: Form, ranks: int, mixture: Reference, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    form: Form,
+    ranks: int,
+    whole: bool,
+    mixture: Reference,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     path = in_fp8(mixture.path, tmp_path / "fp8", form)
     for rank in range(ranks):
         group = ParallelGroup(rank, ranks)
         with caplog.at_level(logging.INFO):
-            kept = loaded(path, replace(HOPPER, experts=FusedExperts(fused_experts)), BF16, group)
+            products = replace(HOPPER, experts=FusedExperts(fused_experts))
+            kept = loaded(path, products, BF16, group, whole=whole)
         assert "6 of 6 linear layers and mixtures stay in fp8" in caplog.text
         assert "decoded" not in caplog.text
-        decoded = loaded(path, None, torch.float32, group)
+        decoded = loaded(path, None, torch.float32, group, whole=whole)
         caplog.clear()
         for mine, plain in zip(mixtures(kept), mixtures(decoded), strict=True):
             assert mine.gate_up.dtype == mine.down.dtype == torch.float8_e4m3fn
@@ -222,7 +238,7 @@ def mixtures(model: CausalLM) -> list[MixtureOfExperts]:
 
 
 def matrices(moe: MixtureOfExperts) -> list[torch.Tensor]:
-    experts = range(len(moe.router))
+    experts = range(len(moe.experts))
     memories = (moe.memory_of_gate, moe.memory_of_up, moe.memory_of_down)
     parts = [memory(expert) for memory in memories for expert in experts]
     return [part.decoded() if isinstance(part, Fp8Matrix) else part for part in parts]

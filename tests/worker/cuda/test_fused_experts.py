@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pando_worker.cuda.fused_experts import fused_experts
 from pando_worker.models.fp8 import BLOCK, Fp8Matrix
-from pando_worker.models.mixture import SWIGLU, ExpertGate, ExpertWeights, sort_by_expert
+from pando_worker.models.mixture import SWIGLU, ExpertGate, ExpertWeights, Routes, sort_by_expert
 from tests.examples import examples
 from tests.worker.cuda.poisoned import Poisoned
 
@@ -22,9 +22,14 @@ pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="tests/gpu run
 
 
 def expected(
-    x: Tensor, weights: Tensor, ids: Tensor, experts: ExpertWeights, gate: ExpertGate
+    x: Tensor,
+    weights: Tensor,
+    ids: Tensor,
+    own: range,
+    experts: ExpertWeights,
+    gate: ExpertGate,
 ) -> Tensor:
-    """Token by token, in float64."""
+    """Token by token, in float64; of a rank's `own` experts."""
 
     def projected(vector: Tensor, matrix: Tensor, bias: Tensor | None, expert: int) -> Tensor:
         out = matrix[expert].double() @ vector
@@ -32,7 +37,9 @@ def expected(
 
     out = torch.zeros(x.shape, dtype=torch.float64)
     for token, chosen in enumerate(ids.tolist()):
-        for place, expert in enumerate(chosen):
+        for place, expert in enumerate(number - own.start for number in chosen):
+            if not 0 <= expert < len(own):
+                continue
             both = projected(x[token].double(), experts.gate_up, experts.gate_up_bias, expert)
             if gate.interleaved:
                 one, two = both[::2], both[1::2]
@@ -58,10 +65,12 @@ def expected(
     gate=st.sampled_from([SWIGLU, GPT_OSS]),
     dtype=st.sampled_from(list(DTYPES)),
     seed=st.integers(0, 99),
+    others=st.integers(0, 3),
 )
 def test_each_token_gets_the_weighted_sum_of_its_experts(
     tokens: int,
     experts: int,
+    others: int,
     chosen: int,
     hidden: int,
     width: int,
@@ -71,9 +80,11 @@ def test_each_token_gets_the_weighted_sum_of_its_experts(
     dtype: torch.dtype,
     seed: int,
 ) -> None:
-    """With memory around the inputs, and between their rows, that must not be read."""
+    """With memory around the inputs, and between their rows, that must not be read; beside experts
+    of other ranks."""
     torch.manual_seed(seed)
-    chosen = min(chosen, experts)
+    own = range(seed % (others + 1), seed % (others + 1) + experts)
+    chosen = min(chosen, experts + others)
 
     def drawn(*shape: int, scale: float = 1.0) -> Poisoned:
         return Poisoned((torch.randn(shape) * scale).to(dtype))
@@ -87,19 +98,21 @@ def test_each_token_gets_the_weighted_sum_of_its_experts(
         drawn(experts, hidden, width, scale=width**-0.5),
         drawn(experts, hidden) if biased else None,
     ]
-    ids = torch.rand(tokens, experts).topk(chosen).indices
+    ids = torch.rand(tokens, experts + others).topk(chosen).indices
     weights = Poisoned(torch.rand(tokens, chosen))
-    routes = [Poisoned(part) for part in sort_by_expert(ids, experts)]
+    found = sort_by_expert(ids, experts + others, own)
+    routes = [Poisoned(part) for part in found[:4]]
+    by_expert, rows, of_tokens, ends = (part.tensor for part in routes)
     matrices = ExpertWeights(*(part and part.tensor for part in parts))  # type: ignore[arg-type]
     got = fused_experts(
         some_x,
         weights.tensor,
-        type(sort_by_expert(ids, experts))(*(r.tensor for r in routes)),
+        Routes(by_expert, rows, of_tokens, ends, found.elsewhere),
         matrices,
         gate,
     )
     assert got.dtype == dtype
-    wanted = expected(some_x, weights.tensor, ids, matrices, gate)
+    wanted = expected(some_x, weights.tensor, ids, own, matrices, gate)
     tolerance = DTYPES[dtype] * math.sqrt(chosen) * 2
     torch.testing.assert_close(got.double(), wanted, atol=tolerance, rtol=DTYPES[dtype])
     for each in (x, weights, *routes, *parts):
@@ -137,7 +150,7 @@ def test_experts_in_fp8_are_multiplied_as_decoded_ones(
     ids, weights = torch.rand(tokens, experts).topk(2).indices, torch.rand(tokens, 2)
     got = fused_experts(x.tensor, weights, sort_by_expert(ids, experts), kept, SWIGLU)
     plain = ExpertWeights(decoded[0], None, decoded[1], None)
-    wanted = expected(x.tensor, weights, ids, plain, SWIGLU)
+    wanted = expected(x.tensor, weights, ids, range(experts), plain, SWIGLU)
     torch.testing.assert_close(got.double(), wanted, atol=0.06, rtol=2 * DTYPES[dtype])
     for each in (x, *parts):
         each.check()

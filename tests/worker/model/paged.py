@@ -96,9 +96,19 @@ class BareModel:
         impl: ModelImpl = "pando",
         scheme: Scheme | None = None,
         ops: Ops | None = None,
+        expert_parallel: bool = False,
     ) -> None:
         config = read_config(model_dir, impl)
-        self.model = build_model(config, dtype, CPU, group, context_length, ops, scheme)
+        self.model = build_model(
+            config,
+            dtype,
+            CPU,
+            group,
+            context_length,
+            ops,
+            scheme,
+            expert_parallel=expert_parallel,
+        )
         self.planned_bytes = weight_bytes(self.model)
         load_weights(self.model, model_dir, CPU, scheme)
         self.dtype = dtype

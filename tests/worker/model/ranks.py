@@ -29,6 +29,7 @@ class Job:
     """A job for all ranks. They wait for each other often, which is slow on busy cores."""
 
     models: dict[str, tuple[Path, int | None]]  # directory and context length
+    mixtures: frozenset[str]  # of these models; they run once more with whole experts
     prompts: Sequence[list[int]]
     new_tokens: int
     large_model: Path
@@ -44,6 +45,11 @@ class Report:
     tokens: dict[str, list[list[int]]]  # greedy tokens, by model
     peak_bytes: int  # while the large model was loaded
     after_a_death: str  # a call's error after the last rank has left
+
+
+def with_whole_experts(name: str) -> str:
+    """The name of a mixture's second run."""
+    return f"{name}, whole experts"
 
 
 def run_ranks(job: Job, size: int) -> list[Report]:
@@ -87,8 +93,12 @@ def _rank(job: Job, rank: int, size: int, results: Connection) -> None:
 
 def _report(job: Job, group: ParallelGroup) -> Report:
     states, logits, tokens = {}, {}, {}
-    for name, (directory, context_length) in job.models.items():
-        model = BareModel(directory, group=group, context_length=context_length)
+    runs = {name: (*of, False) for name, of in job.models.items()}
+    runs |= {with_whole_experts(name): (*job.models[name], True) for name in sorted(job.mixtures)}
+    for name, (directory, context_length, whole) in runs.items():
+        model = BareModel(
+            directory, group=group, context_length=context_length, expert_parallel=whole
+        )
         rows = [Row(list(prompt)) for prompt in job.prompts]
         hidden = model.hidden(rows)
         prefill = model.model.logits(hidden)

@@ -102,3 +102,25 @@ def test_experts_that_four_ranks_cannot_share_are_refused(
     Reference(tmp_path, config_type=Qwen3MoeConfig, head_dim=8, num_experts=2, **fields)
     with pytest.raises(UnsupportedModel, match=message):
         build_model(read_config(tmp_path), torch.float32, CPU, ParallelGroup(0, 4))
+
+
+def test_a_rank_has_whole_experts_alone_and_their_memory(tmp_path: Path) -> None:
+    fields: dict[str, Any] = {"num_experts": 6, "moe_intermediate_size": 18 * 4}
+    Reference(tmp_path, config_type=Qwen3MoeConfig, head_dim=8, **fields)
+    config = read_config(tmp_path)
+    whole, *_ = mixtures(build_model(config, torch.float32, CPU))
+    for rank in range(2):
+        model = build_model(
+            config, torch.float32, CPU, ParallelGroup(rank, 2), expert_parallel=True
+        )
+        for moe in mixtures(model):
+            assert moe.experts == range(3 * rank, 3 * rank + 3)
+            assert moe.router.shape == whole.router.shape
+            assert 2 * moe.gate_up.numel() == whole.gate_up.numel()
+            assert 2 * moe.down.numel() == whole.down.numel()
+    with pytest.raises(UnsupportedModel, match="6 experts cannot be split evenly among 4 ranks"):
+        build_model(config, torch.float32, CPU, ParallelGroup(0, 4), expert_parallel=True)
+
+
+def mixtures(model: torch.nn.Module) -> list[MixtureOfExperts]:
+    return [part for part in model.modules() if isinstance(part, MixtureOfExperts)]

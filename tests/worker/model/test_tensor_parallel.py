@@ -16,33 +16,38 @@ from tests.worker.model.checkpoints import Reference, prompt
 from tests.worker.model.conftest import References
 from tests.worker.model.families import FAMILIES
 from tests.worker.model.paged import CPU
-from tests.worker.model.ranks import Job, Report, run_ranks
+from tests.worker.model.ranks import Job, Report, run_ranks, with_whole_experts
 
 pytestmark = pytest.mark.e2e  # starts processes
 
 PROMPTS = [prompt(length, seed=length) for length in (9, 33)]
 NEW_TOKENS = 3
 LARGE_VOCABULARY = 200_000
+MIXTURES = {2: frozenset({"qwen3-moe", "gpt-oss", "deepseek-v3"}), 4: frozenset({"gpt-oss"})}
+"""By the number of ranks: some whose experts these can share out, in each form of checkpoints."""
 
 
 @pytest.mark.parametrize("size", [2, 4])
 def test_ranks_together_compute_what_transformers_does(
     reference_of: References, tmp_path: Path, size: int
 ) -> None:
-    """For every family. With 4 there are more ranks than KV heads, and the vocabulary leaves a
-    remainder. The same run, because it is slow to start, also checks the memory for loading a
-    rank's share, and what the others see of a rank that dies."""
+    """For every family, and for mixtures with whole experts on each rank, too. With 4 there are
+    more ranks than KV heads, and the vocabulary leaves a remainder. The same run, because it is
+    slow to start, also checks the memory for loading a rank's share, and what the others see of a
+    rank that dies."""
     references = {name: reference_of(name) for name in FAMILIES}
     large = Reference(tmp_path / "large", vocab_size=LARGE_VOCABULARY, tie_word_embeddings=True)
     job = Job(
         models={name: (made.path, made.context_length) for name, made in references.items()},
+        mixtures=MIXTURES[size],
         prompts=PROMPTS,
         new_tokens=NEW_TOKENS,
         large_model=large.path,
         meeting=tmp_path / "meeting",
     )
     first, *others = run_ranks(job, size)
-    for name, reference in references.items():
+    expected = references | {with_whole_experts(name): references[name] for name in MIXTURES[size]}
+    for name, reference in expected.items():
         assert_same_as_transformers(first, name, reference)
         for other in others:
             assert other.hidden[name] == first.hidden[name], "ranks must agree to the last bit"

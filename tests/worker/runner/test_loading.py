@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import Qwen3MoeConfig
 
 from pando_worker import cores
 from pando_worker.models.errors import UnsupportedModel
 from pando_worker.models.layers.causal_lm import CausalLM
+from pando_worker.models.layers.experts.mixture import MixtureOfExperts
 from pando_worker.models.parallel import ParallelGroup
 from pando_worker.models.transformers_backend.model import TransformersCausalLM
 from pando_worker.progress import Stage
@@ -158,3 +160,27 @@ def test_a_model_of_our_own_needs_no_transformers() -> None:
         "sys.exit('transformers' in sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_whole_experts_are_for_mixtures_on_several_ranks(tmp_path: Path, model_dir: Path) -> None:
+    asked = {"enable_expert_parallel": True, "tensor_parallel_size": 2}
+    with pytest.raises(UnsupportedModel, match=r"LlamaForCausalLM\) has none"):
+        load(model_dir, **asked)
+    mixture = Reference(tmp_path, config_type=Qwen3MoeConfig, num_experts=6, head_dim=8).path
+    settings = WorkerSettings.model_validate({"model": str(mixture), **asked})
+    loaded = load_model(settings, AloneInTwo(1, 2))
+    [moe, *_] = [m for m in loaded.model.modules() if isinstance(m, MixtureOfExperts)]
+    assert moe.experts == range(3, 6)
+    for other, message in (
+        ({"tensor_parallel_size": 1}, "needs tensor_parallel_size above 1"),
+        ({"max_loras": 1}, "does not go with max_loras"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            WorkerSettings.model_validate({"model": str(mixture), **asked, **other})
+
+
+class AloneInTwo(ParallelGroup):
+    """A rank whose others agree with it."""
+
+    def gather(self, thing: Any) -> list[Any]:
+        return [thing] * self.size

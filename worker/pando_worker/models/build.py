@@ -27,6 +27,7 @@ class Build:
     # Whether layers give what this rank adds to the residual stream, and the norm behind them sums
     # it over the ranks: where every such sum is followed by a norm.
     sums_in_norms: bool = False
+    expert_parallel: bool = False  # each rank has whole experts, instead of a share of each
 
     def parameter(self, *shape: int) -> nn.Parameter:
         """A parameter on "meta", without memory until weights are loaded."""

@@ -50,20 +50,33 @@ class ExpertWeights(NamedTuple):
 
 
 class Routes(NamedTuple):
-    """The routes of n tokens, each to the same number of experts; rows are sorted by expert."""
+    """The routes of n tokens, each to the same number of experts; rows are sorted by expert.
+
+    Rows behind the last end go to experts of other ranks, and count as zeros here.
+    """
 
     experts: Tensor  # [rows], the expert of each row
     rows: Tensor  # [rows], the position of each in token order
     tokens: Tensor  # [rows]
     ends: Tensor  # int32 [experts], the end of each expert's rows
+    elsewhere: bool = False  # whether some rows may go to other ranks
 
 
-def sort_by_expert(ids: Tensor, experts: int) -> Routes:
-    """The routes for ids [n, chosen], without waiting for the device."""
+def sort_by_expert(ids: Tensor, experts: int, own: range | None = None) -> Routes:
+    """The routes for ids [n, chosen], without waiting for the device.
+
+    Args:
+        own: this rank's of the experts, which are numbered from 0 in the routes; by default all
+    """
+    own = range(experts) if own is None else own
+    elsewhere = len(own) < experts
+    if elsewhere:
+        ids = ids - own.start
+        ids = ids.masked_fill_((ids < 0) | (ids >= len(own)), len(own))
     by_expert, rows = ids.flatten().sort(stable=True)
-    numbers = torch.arange(experts, device=ids.device)
+    numbers = torch.arange(len(own), device=ids.device)
     ends = torch.searchsorted(by_expert, numbers, right=True, out_int32=True)
-    return Routes(by_expert, rows, rows // ids.shape[1], ends)
+    return Routes(by_expert, rows, rows // ids.shape[1], ends, elsewhere)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pando_worker.attention.backend import AttentionBackend
 from pando_worker.attention.kv_pool import TokenToKVPool
@@ -16,6 +16,7 @@ from pando_worker.cuda.fp8 import choose_fp8
 from pando_worker.models.config import ModelConfig, read_config
 from pando_worker.models.errors import DoesNotFit, UnsupportedModel
 from pando_worker.models.kinds.encoder_decoder import TextInput, source_positions
+from pando_worker.models.layers.experts.mixture import MixtureOfExperts
 from pando_worker.models.loading.checkpoint import gguf_files
 from pando_worker.models.loading.dummy import fill_at_random
 from pando_worker.models.loading.hub import resolve_model
@@ -101,7 +102,19 @@ def load_model(
     tower = _tower(settings, config, dtype, device)
     image_bytes = settings.image_cache_mib * 2**20 if tower else 0
     fp8 = choose_fp8(settings, device, dtype)
-    model = build_model(config, dtype, device, group, context_length, ops, scheme, fp8)
+    model = build_model(
+        config,
+        dtype,
+        device,
+        group,
+        context_length,
+        ops,
+        scheme,
+        fp8,
+        expert_parallel=settings.enable_expert_parallel,
+    )
+    if settings.enable_expert_parallel:
+        _check_experts(config, model)
     whole_image_tokens = config.whole_image_tokens if tower else 0
     beside = adapter_bytes(settings, model, dtype) + image_bytes
     if device.type == "cuda" and settings.host_memory_gib:
@@ -185,6 +198,15 @@ def _check_encoder_decoder(settings: WorkerSettings, config: ModelConfig) -> Non
             f"{config.path} ({config.architecture}) is an encoder-decoder, and these do not run"
             f" with {refused[0]} yet: they run with device cpu, with floating-point weights, and"
             " without adapters"
+        )
+
+
+def _check_experts(config: ModelConfig, model: nn.Module) -> None:
+    """Raises UnsupportedModel for a model without any."""
+    if not any(isinstance(module, MixtureOfExperts) for module in model.modules()):
+        raise UnsupportedModel(
+            f"enable_expert_parallel is for mixtures of experts, and {config.path}"
+            f" ({config.architecture}) has none"
         )
 
 

@@ -41,7 +41,7 @@ def fused_experts(
     target = raw(out)
     plain_x, shares = raw(x), raw(weights)
     chosen = shares.shape[1]
-    _, rows, _, ends = map(raw, routes)
+    _, rows, _, ends = map(raw, routes[:4])
     parts = [None if w is None else raw(w) for w in experts]
     gate_up, gate_up_bias, down, down_bias, gate_up_scales, down_scales = parts
     assert gate_up is not None and down is not None
@@ -65,7 +65,7 @@ def fused_experts(
             first = end
         target.copy_(total)
 
-    read = [x, weights, *routes, *(w for w in experts if w is not None)]
+    read = [x, weights, *routes[:4], *(w for w in experts if w is not None)]
     name = "fused_experts" if gate_up_scales is None else "fused_experts with scales"
     kernel(name, run, read, [out])
     return out

@@ -66,6 +66,8 @@ def build_model(
     ops: Ops | None = None,
     scheme: Scheme | None = None,
     fp8: Fp8Products | None = None,
+    *,
+    expert_parallel: bool = False,
 ) -> "OwnModel | TransformersCausalLM":
     """The model without memory for its parameters yet: enough to know how much they take.
 
@@ -75,6 +77,7 @@ def build_model(
         ops: what our own layers compute with, torch's own by default
         scheme: of weights that are to be integers; all are floating-point by default
         fp8: the device's products, if fp8 weights stay as they are; by default they are decoded
+        expert_parallel: as of `Build`
 
     Raises:
         UnsupportedModel: it has something that its family here lacks, and transformers may not or
@@ -93,6 +96,7 @@ def build_model(
             ops or TorchOps(),
             has_head=config.has_head,
             labels=_labels(config),
+            expert_parallel=expert_parallel,
         )
         module = family(config.architecture)
         try:
@@ -194,6 +198,7 @@ def load_weights(
     for fill in model_fills(model):
         unfilled.setdefault(fill.name, []).append(fill)
     unexpected: list[str] = []
+    elsewhere = _of_other_ranks(model)
     if (quantization := read_quantization(config)) is not None and scheme is None:
         _log_decoded(quantization, model)
     whole = len(unfilled)
@@ -204,7 +209,7 @@ def load_weights(
                 if name in unfilled:
                     _fill(tensor, unfilled.pop(name), scheme)
                     report(Stage.WEIGHTS, 1 - len(unfilled) / whole)
-                elif not _is_redundant(name, model):
+                elif name not in elsewhere and not _is_redundant(name, model):
                     unexpected.append(name)
             log.info("loaded %s", path.name)
     if isinstance(model, EncoderDecoder):
@@ -214,6 +219,16 @@ def load_weights(
                 fill.memory.zero_()
     if unfilled or unexpected:
         raise mismatch(model_dir, unfilled, unexpected)
+
+
+def _of_other_ranks(model: nn.Module) -> set[str]:
+    """Names of tensors that only other ranks need."""
+    return {
+        f"{name.rpartition('.')[0]}.{tensor}"
+        for name, module in model.named_modules()
+        if isinstance(module, MixtureOfExperts)
+        for tensor in module.elsewhere()
+    }
 
 
 def _is_fp8(config: ModelConfig) -> bool:

@@ -57,6 +57,10 @@ class ExpertTensors(Protocol):
         """The fills of `moe`; names are relative to its parent."""
         ...
 
+    def of_expert(self, expert: int) -> tuple[str, ...]:
+        """Tensors that no other expert has a part of; names as above."""
+        ...
+
     def sections(self, moe: "MixtureOfExperts") -> ExpertSections: ...
 
 
@@ -73,8 +77,9 @@ class ExpertSites(NamedTuple):
 
 
 class MixtureOfExperts(nn.Module):
-    """SwiGLU experts; each rank has a share of every expert's intermediate outputs. With
-    `Build.sums_in_norms` a rank's output is its part of the sum.
+    """SwiGLU experts; each rank has a share of every expert's intermediate outputs, or with
+    `Build.expert_parallel` a share of the experts. With `Build.sums_in_norms` a rank's output is
+    its part of the sum.
 
     Args:
         intermediate_size: of one expert
@@ -86,14 +91,15 @@ class MixtureOfExperts(nn.Module):
         gate: by default silu(gate) * up, with gate and up side by side
 
     Attributes:
-        gate_up: [experts, 2 * this rank's intermediate, hidden_size]
-        down: [experts, hidden_size, this rank's intermediate]
+        experts: this rank's
+        gate_up: [this rank's experts, 2 * its intermediate, hidden_size]
+        down: [this rank's experts, hidden_size, its intermediate]
         gate_up_scales, down_scales: as of `ExpertWeights`
         lora: where the layer's adapters are; None if the model has none
 
     Raises:
-        UnsupportedModel: the ranks cannot share the intermediate size evenly, or a share of it is
-            not a multiple of 16 bytes, which `grouped_mm` needs.
+        UnsupportedModel: the ranks cannot share the experts or the intermediate size evenly, or a
+            share of it is not a multiple of 16 bytes, which `grouped_mm` needs.
     """
 
     def __init__(
@@ -110,7 +116,11 @@ class MixtureOfExperts(nn.Module):
         gate: ExpertGate = SWIGLU,
     ) -> None:
         super().__init__()
-        taken = build.group.share(intermediate_size, "intermediate outputs of an expert")
+        taken, self.experts = range(intermediate_size), range(experts)
+        if build.expert_parallel:
+            self.experts = build.group.share(experts, "experts")
+        else:
+            taken = build.group.share(intermediate_size, "intermediate outputs of an expert")
         for size, what in ((hidden_size, "hidden_size"), (len(taken), "an expert's share")):
             if size * build.dtype.itemsize % 16:
                 raise UnsupportedModel(
@@ -119,11 +129,12 @@ class MixtureOfExperts(nn.Module):
                 )
         self.rows = Rows(intermediate_size, taken)
         self.router = build.parameter(experts, hidden_size)
-        self.gate_up = build.parameter(experts, 2 * len(taken), hidden_size)
-        self.down = build.parameter(experts, hidden_size, len(taken))
+        own = len(self.experts)
+        self.gate_up = build.parameter(own, 2 * len(taken), hidden_size)
+        self.down = build.parameter(own, hidden_size, len(taken))
         self.router_bias = build.parameter(experts) if bias else None
-        self.gate_up_bias = build.parameter(experts, 2 * len(taken)) if bias else None
-        self.down_bias = build.parameter(experts, hidden_size) if bias else None
+        self.gate_up_bias = build.parameter(own, 2 * len(taken)) if bias else None
+        self.down_bias = build.parameter(own, hidden_size) if bias else None
         self.gate_up_scales: nn.Parameter | None = None
         self.down_scales: nn.Parameter | None = None
         self._of_fp8: FusedExperts | None = None
@@ -140,7 +151,7 @@ class MixtureOfExperts(nn.Module):
     def forward(self, x: Tensor) -> Tensor:  # [num_tokens, hidden_size]
         step = None if self.lora is None else self.lora.router.memory.step
         weights, ids = self._choice(self._logits(x, step))
-        routes = sort_by_expert(ids, len(self.router))
+        routes = sort_by_expert(ids, len(self.router), self.experts)
         fused = self._of_fp8 or self._ops.fused_experts
         changed = step is not None and not step.linear_alone  # by adapters
         if fused is not None and not changed and fused.takes(len(routes.rows), len(self.router)):
@@ -160,7 +171,9 @@ class MixtureOfExperts(nn.Module):
 
     @property
     def _weights(self) -> ExpertWeights:
-        bias = self.down_bias if self._group.rank == 0 else None  # added once, by rank 0
+        whole = len(self.rows.taken) == self.rows.total
+        # Added once: by the rank that has the expert, or by rank 0.
+        bias = self.down_bias if whole or self._group.rank == 0 else None
         return ExpertWeights(
             self.gate_up,
             self.gate_up_bias,
@@ -212,19 +225,30 @@ class MixtureOfExperts(nn.Module):
         outputs = self._product(active, own.down, own.down_bias, routes)
         if sites is not None and rows is not None:
             self._ops.add_lora(outputs, active, sites.down, rows)
+        if routes.elsewhere:  # nothing was written there
+            outputs.masked_fill_((routes.experts == len(self.experts))[:, None], 0.0)
         return outputs
 
     def _product(self, x: Tensor, weight: Tensor, bias: Tensor | None, routes: Routes) -> Tensor:
         """[rows, in] to [rows, out], each row with its expert's weight; weights [experts, out,
         in]."""
         out = self._ops.expert_linear(x, weight, routes.ends)
-        return out if bias is None else out.add_(bias[routes.experts])
+        if bias is None:
+            return out
+        experts = routes.experts.clamp(max=len(bias) - 1) if routes.elsewhere else routes.experts
+        return out.add_(bias[experts])
 
     def sections(self) -> ExpertSections:
         return self._tensors.sections(self)
 
     def fills(self) -> Iterator[Fill]:
         return self._tensors.fills(self)
+
+    def elsewhere(self) -> Iterator[str]:
+        """Names of tensors of other ranks' experts, relative to the parent."""
+        for expert in range(len(self.router)):
+            if expert not in self.experts:
+                yield from self._tensors.of_expert(expert)
 
 
 def _part(weight: Tensor, scales: Tensor | None, expert: int, rows: slice) -> Tensor | Fp8Matrix:

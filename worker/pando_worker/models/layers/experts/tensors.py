@@ -35,8 +35,8 @@ class OneByOne:
         yield Fill(
             f"{self.router}.weight", tuple(moe.router.shape), (slice(0, experts), every), moe.router
         )
-        for expert in range(experts):
-            gate, up = moe.memory_of_gate(expert), moe.memory_of_up(expert)
+        for place, expert in enumerate(moe.experts):
+            gate, up = moe.memory_of_gate(place), moe.memory_of_up(place)
             for name, memory in ((self.gate, gate), (self.up, up)):
                 yield Fill(
                     f"{name.format(expert)}.weight", (total, hidden_size), (mine, every), memory
@@ -45,8 +45,12 @@ class OneByOne:
                 f"{self.down.format(expert)}.weight",
                 (hidden_size, total),
                 (every, mine),
-                moe.memory_of_down(expert),
+                moe.memory_of_down(place),
             )
+
+    def of_expert(self, expert: int) -> tuple[str, ...]:
+        names = (self.gate, self.up, self.down)
+        return tuple(f"{name.format(expert)}.weight" for name in names)
 
     def sections(self, moe: MixtureOfExperts) -> ExpertSections:
         hidden_size, (total, taken) = moe.router.shape[1], moe.rows
@@ -89,15 +93,19 @@ class StackedByInput:
         yield Fill(
             f"{self.router}.weight", (experts, hidden_size), (slice(0, experts), every), moe.router
         )
-        for expert in range(experts):  # one by one, so that no second copy of all experts exists
-            one = slice(expert, expert + 1)
-            for columns, memory in self._gate_up(moe.gate_up[one], total, taken):
+        # One by one, so that no second copy of all experts exists.
+        for place, expert in enumerate(moe.experts):
+            one, here = slice(expert, expert + 1), slice(place, place + 1)
+            for columns, memory in self._gate_up(moe.gate_up[here], total, taken):
                 shape = (experts, hidden_size, 2 * total)
                 yield Fill(self.gate_up, shape, (one, every, columns), memory.mT)
             yield Fill(
-                self.down, (experts, total, hidden_size), (one, mine, every), moe.down[one].mT
+                self.down, (experts, total, hidden_size), (one, mine, every), moe.down[here].mT
             )
         yield from self._biases(moe)
+
+    def of_expert(self, expert: int) -> tuple[str, ...]:
+        return ()
 
     def sections(self, moe: MixtureOfExperts) -> ExpertSections:
         hidden_size, (total, taken) = moe.router.shape[1], moe.rows
@@ -149,10 +157,8 @@ class StackedByInput:
         assert self.interleaved
         experts, hidden_size = moe.router.shape
         total, taken = moe.rows
-        all_experts, every = slice(0, experts), slice(0, hidden_size)
+        own, every = slice(moe.experts.start, moe.experts.stop), slice(0, hidden_size)
         both = slice(2 * taken.start, 2 * taken.stop)
-        yield Fill(f"{self.router}.bias", (experts,), (all_experts,), moe.router_bias)
-        yield Fill(
-            f"{self.gate_up}_bias", (experts, 2 * total), (all_experts, both), moe.gate_up_bias
-        )
-        yield Fill(f"{self.down}_bias", (experts, hidden_size), (all_experts, every), moe.down_bias)
+        yield Fill(f"{self.router}.bias", (experts,), (slice(0, experts),), moe.router_bias)
+        yield Fill(f"{self.gate_up}_bias", (experts, 2 * total), (own, both), moe.gate_up_bias)
+        yield Fill(f"{self.down}_bias", (experts, hidden_size), (own, every), moe.down_bias)
