@@ -70,7 +70,13 @@ def place(now_ms: int) -> Place:
 
 def paused_sessions(count: int, now_ms: int) -> Iterator[tuple[str, bytes]]:
     row = SessionRow(
-        base=0.0, held=8_000.0, since=now_ms - 60_000, paused=now_ms - 30_000, calls=2.0, lease="it"
+        base=0.0,
+        held=8_000.0,
+        since=now_ms - 60_000,
+        paused=now_ms - 30_000,
+        calls=2.0,
+        lease="it",
+        name="",
     )
     for number in range(count):
         yield f"{number:08}", SESSION.pack_row(row)

@@ -9,5 +9,6 @@ The packages are layers; each imports those below it (`pyproject.toml` enforces 
     proof/                   a recorded period beside its replay
     report/, traces/, cost/  the report's page and files; requests; how long a step takes
     session.py               an agent's session, and how many of them run at once
+    session_rules.py         rules for sessions that a comparison plays
     adapters.py, records.py, request.py, spec.py, timeline.py    plain data, the virtual clock
 """

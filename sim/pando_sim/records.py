@@ -106,6 +106,7 @@ class Run:
 
     policy: str
     scaling: str  # "none" for a fixed size
+    session_rule: str = ""  # empty: none was chosen
     seed: int
     cost_model: str  # name and source
     settings: Mapping[str, object]

@@ -9,14 +9,15 @@ from typing import Annotated, Any, Self, TypeVar
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from pando_fleet.choices import one_of
+from pando_fleet.choices import described, one_of
 from pando_sim.policies import POLICIES
 from pando_sim.scaling import SCALERS
+from pando_sim.session_rules import SESSION_RULES
 from pando_sim.spec import START_S, FleetSpec, WorkerSpec
 from pando_sim.traces.formats import FORMATS
 
 ALL = "all"
-"""All policies or scalings."""
+"""All policies, scalings or rules for sessions."""
 NO_SCALING = "none"
 """The scaling that keeps the pool's size."""
 
@@ -39,6 +40,7 @@ Word = TypeVar("Word")
 Words = Annotated[tuple[Word, ...], NoDecode, BeforeValidator(_words)]
 PolicyName = Annotated[str, one_of(POLICIES, ALL)]
 ScalingName = Annotated[str, one_of(SCALERS, ALL, NO_SCALING)]
+SessionRuleName = Annotated[str, one_of(SESSION_RULES, ALL)]
 
 
 class ReplaySettings(BaseSettings):
@@ -246,11 +248,12 @@ class SimSettings(ReplaySettings):
 
     Placement, scheduler, caches and scaling are Pando's own code; the GPU (a cost model), the
     network and the clock are simulated. Prints a table, and writes report.html, results.json and
-    CSV files. Each combination of policy and scaling is a separate run in its own process.
+    CSV files. Each combination of policy, scaling and session rule is a separate run in its own
+    process.
 
-    pando sim compare TRACE runs all policies, Pando's and those of other routers; pando sim
-    calibrate URL measures a worker's cost model; pando sim prove TRACE compares a recording with
-    its replay. Each has its own --help.
+    pando sim compare TRACE runs all policies, Pando's and those of other routers, and with
+    --sessions all rules for sessions; pando sim calibrate URL measures a worker's cost model; pando
+    sim prove TRACE compares a recording with its replay. Each has its own --help.
     """
 
     model_config = SettingsConfigDict(env_prefix="PANDO_SIM_", extra="forbid", frozen=True)
@@ -302,6 +305,14 @@ class SimSettings(ReplaySettings):
     session_hours: Annotated[
         float, Field(gt=0, description="time for which sessions are kept running, in hours")
     ] = 4.0
+    session_rule: Annotated[
+        Words[SessionRuleName],
+        Field(
+            description=described("which calls of sessions go first", SESSION_RULES)
+            + "; repeat it for further runs, or use 'all' for every rule; default: the manifest's"
+            " schedulePolicy, and bound_sessions"
+        ),
+    ] = ()
     shared_tools: Annotated[
         bool,
         Field(
@@ -339,7 +350,11 @@ class SimSettings(ReplaySettings):
     def _sessions_have_no_times(self) -> Self:
         """What shapes requests with times does nothing to sessions."""
         if self.sessions is None:
+            if self.session_rule:
+                raise ValueError("session_rule is for agents' sessions: say how many, by sessions")
             return self
+        if self.session_rule and self.bound_sessions:
+            raise ValueError("session_rule says whether sessions wait: leave out bound_sessions")
         for name in ("take", "repeat", "speed", "closed_loop", "day_hours", "adapters"):
             if getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(f"{name} is for requests that have times: leave out sessions")

@@ -73,6 +73,7 @@ class FleetSpec:
     replicas: int = 8  # at the start
     policy: str = ROUTER.policy  # a name that `pando_sim.policies` knows
     scaling: str = "none"  # a name that `pando_sim.scaling` knows
+    session_rule: str = ""  # a name that `pando_sim.session_rules` knows; empty: none was chosen
     hpa_queue_target: float = 5.0  # waiting requests per replica, for scaling hpa_queue
     knative_target: float = 100.0  # concurrent requests per replica, for scaling knative
     seed: int = 0

@@ -11,8 +11,9 @@ by how the answer ended; and for those pauses that are shorter than a stay, as i
 import argparse
 import gzip
 import json
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from math import inf
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import Any
 Call = dict[str, Any]
 
 STAYS_S = (30.0, 60.0, 100.0, 200.0, 400.0)
+PAUSED_S = (0, 10, 100, 400)
 TIMES_S = (0.0, *(1.25**power for power in range(-4, 45)))
 
 
@@ -28,7 +30,7 @@ def pauses_of(trace: Path) -> dict[str, list[float]]:
     """Seconds, by how the answer before the pause ended."""
     found: dict[str, list[float]] = defaultdict(list)
     for call, after in _pairs(trace):
-        found[call.get("stop") or "unknown"].append(_pause_s(call, after))
+        found[call.get("stop") or "unknown"].append(pause_s(call, after))
     return found
 
 
@@ -39,7 +41,7 @@ def _pairs(trace: Path) -> Iterator[tuple[Call, Call | None]]:
             yield from zip_longest(calls, calls[1:])
 
 
-def _pause_s(call: Call, after: Call | None) -> float:
+def pause_s(call: Call, after: Call | None) -> float:
     if after is None:
         return inf
     if after["think_time"] is not None:
@@ -55,6 +57,12 @@ def least(pauses: Iterable[float], stay_s: float) -> float:
     return min(cost(pauses, kept_s, stay_s) for kept_s in TIMES_S)
 
 
+def returning(ordered: Sequence[float], paused_s: float, within_s: float) -> float:
+    """The share that ends within a time, of the pauses that are longer than `paused_s`."""
+    gone, back = (bisect_right(ordered, until) for until in (paused_s, paused_s + within_s))
+    return (back - gone) / max(1, len(ordered) - gone)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -66,6 +74,8 @@ def main() -> None:
         ordered = sorted(pauses)
         middle, late = (ordered[int(share * len(ordered))] for share in (0.5, 0.9))
         print(f"{ended}: {len(pauses):,} pauses, half of them to {middle:g} s, 90 % to {late:g} s")
+        shares = ", ".join(f"{returning(ordered, paused_s, 100):.0%}" for paused_s in PAUSED_S)
+        print(f"  back within 100 s, after {PAUSED_S} s: {shares}")
     print("stay     for a stay  one best time  by how it ended  known before")
     for stay_s in STAYS_S:
         one, by_end = least(every, stay_s), sum(least(each, stay_s) for each in found.values())

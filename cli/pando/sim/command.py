@@ -22,11 +22,24 @@ if TYPE_CHECKING:
 
 REPORT = "report.html"
 LEAST_WIDTH = 110  # characters per line when the output is not a terminal
+REPLICA_SPEED = 90
+"""A replica that serves sessions to the full is simulated at least so many times as fast as it
+would be: half an hour of four takes 50 to 57 s of a core of an AMD EPYC."""
 
 _COMPARE = """Compare all policies, Pando's own and those of other routers, on one trace.
 
 The same as pando sim --policy all. With --scaling but without --policy it compares these scalings
-with Pando's own policy: --scaling all means the operator, Kubernetes' and Knative's autoscaler."""
+with Pando's own policy: --scaling all means the operator, Kubernetes' and Knative's autoscaler.
+With --sessions but without --policy it compares the rules for agents' sessions (--session-rule):
+without --pool for half an hour on 4 replicas of 1,500,000 tokens, as in docs/agents.md."""
+
+SESSION_POOL = {
+    "session_hours": 0.5,
+    "replicas": 4,
+    "capacity_tokens": 1_500_000,
+    "context_length": 200_000,
+}
+"""Of docs/agents.md. Most of its agents were recorded with models of this context length."""
 
 
 def sim_command() -> click.Command:
@@ -67,7 +80,7 @@ class _WithParts(StrictCommand):
 
 def _compare() -> click.Command:
     command = settings_command(
-        "compare", SimSettings, lambda settings, log, _: run(_all_of(settings), log)
+        "compare", SimSettings, lambda settings, log, _: run(all_of(settings), log)
     )
     command.help = _COMPARE
     return command
@@ -92,11 +105,16 @@ _PARTS: dict[str, Callable[[], click.Command]] = {
 }
 
 
-def _all_of(settings: SimSettings) -> SimSettings:
-    """The settings with all policies if none was named."""
-    if "policy" in settings.model_fields_set or settings.scaling:
+def all_of(settings: SimSettings) -> SimSettings:
+    """The settings with all policies if none was named; for sessions, with all their rules."""
+    named = settings.model_fields_set
+    if "policy" in named or settings.scaling:
         return settings
-    return settings.model_copy(update={"policy": (ALL,)})
+    if settings.sessions is None or settings.bound_sessions:
+        return settings.model_copy(update={"policy": (ALL,)})
+    pool = SESSION_POOL if settings.pool is None else {}
+    update = {name: value for name, value in pool.items() if name not in named}
+    return settings.model_copy(update={"session_rule": (ALL,), **update})
 
 
 def run(settings: SimSettings, log: LogSettings) -> int:
@@ -120,8 +138,11 @@ def _run(settings: SimSettings, log: LogSettings, signals: EndSignals) -> int:
 
 def _play(settings: SimSettings, log: LogSettings, plan: "SimPlan", signals: EndSignals) -> int:
     from pando.sim.output import OutputError, filled_at_the_end
+    from pando.sim.plan import jobs
     from pando.sim.runs import Interrupted, RunError
 
+    if settings.sessions is not None:
+        click.echo(how_long(plan, jobs(settings)), err=True)
     try:
         about = _about(settings, plan)
         with filled_at_the_end(settings.output) as folder:
@@ -139,6 +160,17 @@ def _play(settings: SimSettings, log: LogSettings, plan: "SimPlan", signals: End
         return 1
     _show(about, digests, plan, settings.output / REPORT)
     return 0
+
+
+def how_long(plan: "SimPlan", at_once: int) -> str:
+    """What is said before sessions are simulated, so many runs at a time."""
+    from pando_sim.report.measures import span
+
+    at_once = min(at_once, len(plan.tasks))
+    simulated_s = sum(task.spec.replicas * task.until_s for task in plan.tasks)
+    runs = "1 run" if len(plan.tasks) == 1 else f"{len(plan.tasks)} runs, {at_once} at a time"
+    wall_s = max(1.0, simulated_s / REPLICA_SPEED / at_once)
+    return f"{runs}: up to about {span(wall_s)} on an idle machine"
 
 
 def _simulate(

@@ -21,6 +21,7 @@ from pando_sim.policies import POLICIES
 from pando_sim.request import Request
 from pando_sim.scaling import SCALERS
 from pando_sim.session import Crowd
+from pando_sim.session_rules import SESSION_RULES
 from pando_sim.settings import ALL, NO_SCALING, ReplaySettings, SimSettings
 from pando_sim.spec import (
     CONTEXT_LENGTH,
@@ -91,7 +92,8 @@ class Task:
 
     @property
     def name(self) -> str:
-        return f"{self.spec.policy}.{self.spec.scaling}"
+        rule = f".{self.spec.session_rule}" if self.spec.session_rule else ""
+        return f"{self.spec.policy}.{self.spec.scaling}{rule}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +125,7 @@ def make_plan(settings: SimSettings, read: Callable[[Request], None] = lambda _:
         raise SimPlanError(" ".join(str(error).split())) from None
     tasks = [
         Task(
-            spec=fleet_of(settings, pool, cost, extent, policy, scaling),
+            spec=_by_rule(fleet_of(settings, pool, cost, extent, policy, scaling), rule),
             trace=trace,
             shape=shape,
             sessions=settings.sessions,
@@ -134,6 +136,7 @@ def make_plan(settings: SimSettings, read: Callable[[Request], None] = lambda _:
         )
         for policy in _chosen(settings.policy, list(POLICIES))
         for scaling in _scalings(settings, pool)
+        for rule in _chosen(settings.session_rule, list(SESSION_RULES)) or ("",)
     ]
     _check_faults(settings, tasks, extent)
     return SimPlan(tasks=tasks, pool=pool, cost=cost, trace=trace, extent=extent)
@@ -371,6 +374,20 @@ def fleet_of(
         sample_s=settings.sample_seconds or min(max(every, SHORTEST_SAMPLE_S), LONGEST_SAMPLE_S),
         slow_ttft_s=settings.slow_ttft_seconds,
         slow_gap_s=settings.slow_gap_seconds,
+    )
+
+
+def _by_rule(spec: FleetSpec, name: str) -> FleetSpec:
+    """The fleet with what the rule for sessions of this name, if any, sets."""
+    if not name:
+        return spec
+    rule = SESSION_RULES[name]
+    engine = spec.worker.engine | {"schedule_policy": rule.schedule_policy}
+    return replace(
+        spec,
+        worker=replace(spec.worker, engine=engine),
+        router=replace(spec.router, bound_sessions=rule.bound_sessions),
+        session_rule=name,
     )
 
 

@@ -3,8 +3,15 @@
 -- The sessions of one pool, and their working set: the KV tokens that must stay cached so that none of
 -- them computes its conversation again. `sessions` (a hash) has a row for each, by the key of the last
 -- landmark on its last prompt's path: every $LANDMARK_CHUNKS-th chunk is one. A call that extends that
--- prompt has this landmark on its own path, so sessions need no names; the row of one that has a name
--- is by the name's digest. The field '' has the working set as of its last count.
+-- prompt has this landmark on its own path, so sessions need no names. The field '' has the working set
+-- as of its last count.
+--
+-- A call may have a name, too. By the name's digest, `sessions` has the field of the session that used it
+-- last. A call that extends no session continues that one, if its last call has ended: its agent has
+-- shortened or rewritten the conversation. The old row then holds nothing, but stays, because a name may
+-- be that of an application or a person with several conversations: as soon as a second one goes on
+-- under a name, the name stands for SHARED, and says nothing any more. So no name hides the tokens of a
+-- conversation that goes on.
 --
 -- A session holds what it added to what others held when it began. It runs while its last call has a
 -- lease. While it pauses, it counts by the probability that it returns before the pool could have
@@ -26,6 +33,8 @@ local FORGET_MS = 3600000 -- of a pause
 local AT_ONCE = 1000 -- fields per call
 local ASSUMED = 8 -- returns, before any is known
 local RECENT = 1000 -- returns and stays; beyond that, earlier ones count half
+local NAME_LENGTH = 16 -- of a name's digest; landmarks are shorter
+local SHARED = '' -- instead of a session's field: the name is that of several
 
 $reader(SESSION)
 $reader(WORKING_SET)
@@ -36,6 +45,7 @@ local function session_in(row)
   if is_whole then
     return {
       base = base, held = held, since = since, paused = paused, calls = calls, lease = lease,
+      name = name,
     }
   end
 end
@@ -45,27 +55,23 @@ local function set_in(row)
   local is_whole, $names(WORKING_SET) = pcall(unpack_working_set, row or '')
   if is_whole then
     return {
-      counted = counted, held = held, sessions = sessions,
+      counted = counted, held = held, sessions = sessions, active = active,
       first_returns = first_returns, first_stays = first_stays,
       later_returns = later_returns, later_stays = later_stays,
     }
   end
   return {
-    counted = 0, held = 0, sessions = 0, first_returns = 0, first_stays = 0, later_returns = 0,
-    later_stays = 0,
+    counted = 0, held = 0, sessions = 0, active = 0, first_returns = 0, first_stays = 0,
+    later_returns = 0, later_stays = 0,
   }
 end
 
--- The working set as it is known; the session that the path extends, or the one of this name, or nil;
--- the field of its row, and that of its row from now on. Looks at the path's last landmarks first, and
+-- The working set as it is known; the session that the path extends, or nil; the field of its row; that
+-- of its row from now on; and what stands by the name. Looks at the path's last landmarks first, and
 -- then at all others: most calls that continue a session need the first look only.
 local function find_session(sessions, path, name)
-  if name ~= '' then
-    local rows = redis.call('HMGET', sessions, '', name)
-    return set_in(rows[1]), rows[2] and session_in(rows[2]) or nil, name, name
-  end
   local last = math.floor(#path / ($KEY_BYTES * $LANDMARK_CHUNKS))
-  local newest, set, look = chunk_key(path, last * $LANDMARK_CHUNKS), nil, FIRST_LOOK
+  local newest, set, named, look = chunk_key(path, last * $LANDMARK_CHUNKS), nil, nil, FIRST_LOOK
   local from = last
   while from > 0 do
     local fields, to = {}, math.max(1, from - look + 1)
@@ -75,18 +81,39 @@ local function find_session(sessions, path, name)
     local count = #fields
     if not set then
       fields[count + 1] = ''
+      fields[count + 2] = name ~= '' and name or nil
     end
     local rows = redis.call('HMGET', sessions, unpack(fields))
-    set = set or set_in(rows[count + 1])
+    if not set then
+      set, named = set_in(rows[count + 1]), rows[count + 2] or nil
+    end
     for i = 1, count do
       local session = rows[i] and session_in(rows[i])
       if session then
-        return set, session, fields[i], newest
+        return set, session, fields[i], newest, named
       end
     end
     from, look = to - 1, last
   end
-  return set, nil, nil, newest
+  return set, nil, nil, newest, named
+end
+
+-- The session that stands by a name, unless a call of it runs: that one has another conversation.
+local function session_named(sessions, leases, named)
+  local row = named and named ~= SHARED and redis.call('HGET', sessions, named)
+  local session = row and session_in(row)
+  if session and not redis.call('ZSCORE', leases, session.lease) then
+    return session
+  end
+end
+
+-- What is to stand by the name of a call whose session, if it extends one, was at `field`.
+local function name_stands_for(sessions, named, field, new_field)
+  if named == SHARED then
+    return SHARED
+  end
+  local is_other = named and field and named ~= field
+  return is_other and redis.call('HGET', sessions, named) and SHARED or new_field
 end
 
 -- The pool's KV tokens; the seconds in which it computes as many, at the start of prompts; and the
@@ -155,14 +182,15 @@ local function in_parts(command, key, values)
 end
 
 -- Counts the working set, notes which sessions pause, and for how long, and forgets those that did so
--- for long; with many sessions, for longer than their memory is worth.
+-- for long, and their names; with many sessions, for longer than their memory is worth.
 local function count_sessions(sessions, leases, memory, set, before, now)
-  local rows, gone, changed = redis.call('HGETALL', sessions), {}, {}
-  local are_many = #rows > $MOST_SESSIONS -- half as many: a field and a row each
-  set.held, set.sessions = 0, 0
+  local rows, gone, changed, names, used = redis.call('HGETALL', sessions), {}, {}, {}, {}
+  local are_many = 2 * set.sessions > $MOST_SESSIONS
+  set.held, set.sessions, set.active = 0, 0, 0
   for i = 1, #rows, 2 do
     local field = rows[i]
-    local session = field ~= '' and session_in(rows[i + 1])
+    local is_name = #field == NAME_LENGTH
+    local session = field ~= '' and not is_name and session_in(rows[i + 1])
     if session and session.paused == 0 and not redis.call('ZSCORE', leases, session.lease) then
       session.paused = math.max(session.since, before) -- at the earliest
       changed[#changed + 1], changed[#changed + 2] = field, $pack(SESSION, session)
@@ -174,8 +202,19 @@ local function count_sessions(sessions, leases, memory, set, before, now)
     if session and (session.paused == 0 or now - session.paused <= longest) then
       set.held = set.held + share_of(session, memory, set, now)
       set.sessions = set.sessions + 1
+      used[session.name] = true
+      if session.held > 0 and goes_on(session, memory, now) then
+        set.active = set.active + 1
+      end
+    elseif is_name then
+      names[#names + 1] = field
     elseif field ~= '' then
       gone[#gone + 1] = field
+    end
+  end
+  for _, name in ipairs(names) do
+    if not used[name] then
+      gone[#gone + 1] = name
     end
   end
   in_parts('HSET', sessions, changed)
@@ -199,15 +238,17 @@ end
 -- session goes on, or the working set has room for it. If so, it is noted, unless only asked to
 -- explain; otherwise returns what it waits for.
 local function hold_back(sessions, leases, ask, shared, ready, now, explain)
-  if ask.session == '' and #ask.path < $KEY_BYTES * $LANDMARK_CHUNKS then
+  if #ask.path < $KEY_BYTES * $LANDMARK_CHUNKS then
     return nil
   end
   local memory = memory_of(ready)
   if memory.capacity == 0 then
     return nil
   end
-  local set, session, field, new_field = find_session(sessions, ask.path, ask.session)
+  local set, session, field, new_field, named = find_session(sessions, ask.path, ask.session)
   keep_counted(sessions, leases, memory, set, now)
+  local rewritten = not session and session_named(sessions, leases, named) or nil
+  session = session or rewritten
   local is_back = session ~= nil
   local others = set.held - (is_back and share_of(session, memory, set, now) or 0)
   local held = math.max(0, ask.prompt + ask.output - (is_back and session.base or shared))
@@ -215,13 +256,13 @@ local function hold_back(sessions, leases, ask, shared, ready, now, explain)
   local is_in_time = is_back and goes_on(session, memory, now)
   local likely = likely_of(set, is_back and 'later' or 'first')
   if not is_in_time and ask.may_wait and likely * (others + needs) > memory.capacity then
-    local working_set_tokens, capacity_tokens = others, memory.capacity
+    local working_set_tokens, capacity_tokens, active = others, memory.capacity, set.active
     return $pack(CROWDED)
   end
   if explain then
     return nil
   end
-  if not is_back then
+  if not is_back or rewritten then
     if set.sessions >= $MOST_SESSIONS then
       return nil
     end
@@ -230,15 +271,25 @@ local function hold_back(sessions, leases, ask, shared, ready, now, explain)
   local base = is_back and session.base or shared
   if is_in_time then
     note_return(set, session)
+  else
+    set.active = set.active + 1
   end
   session = {
     base = base, held = held, since = now, paused = 0, calls = is_back and 2 or 1, lease = ask.lease,
+    name = ask.session,
   }
   set.held = others + likely * held
-  if field and field ~= new_field then
+  local changed = { new_field, $pack(SESSION, session), '', $pack(WORKING_SET, set) }
+  if ask.session ~= '' then
+    changed[5], changed[6] = ask.session, name_stands_for(sessions, named, field, new_field)
+  end
+  if rewritten then
+    rewritten.held, rewritten.paused = 0, rewritten.paused > 0 and rewritten.paused or now
+    changed[7], changed[8] = named, $pack(SESSION, rewritten)
+  elseif field and field ~= new_field then
     redis.call('HDEL', sessions, field)
   end
-  redis.call('HSET', sessions, new_field, $pack(SESSION, session), '', $pack(WORKING_SET, set))
+  redis.call('HSET', sessions, unpack(changed))
 end
 
 return hold_back

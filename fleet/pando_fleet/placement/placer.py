@@ -74,7 +74,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     every: bool = False  # return all `candidates`, which takes Redis longer
     bounds_sessions: bool = False  # count the sessions' working set
     may_wait: bool = True  # and raise PoolCrowded if it has no room for this one's session
-    session: bytes = b""  # its name; empty: the prompt says which it is
+    session: bytes = b""  # its name, which counts where its prompt extends no session's
     max_outstanding: int = 0  # most requests leased at one replica; 0: no limit
     tenant: str = ""  # owner of the keys, which must be salted so that no other tenant has them
     tenant_share: float = 1.0  # largest share of each replica's tree; 1: no limit

@@ -55,7 +55,11 @@ class RouterSettings(BaseSettings):
         bool, Field(description="let a request choose its policy by the header x-pando-policy")
     ] = False
     session_header: Annotated[
-        str, Field(min_length=1, description="header that names a session, for the policy session")
+        str,
+        Field(
+            min_length=1,
+            description="header that names a session, for the policy session and bound_sessions",
+        ),
     ] = "x-session-id"
 
     shadow_policy: Annotated[

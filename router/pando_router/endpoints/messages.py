@@ -11,7 +11,7 @@ from pando_router.endpoints.error_forms import ANTHROPIC
 from pando_router.endpoints.typed_events import MessageEvents
 from pando_router.migration.events import encoded
 from pando_router.migration.form import Form
-from pando_router.requests.fields import canonical, count, deterministic, priority, text
+from pando_router.requests.fields import canonical, count, deterministic, name, priority, text
 from pando_router.requests.request import Request
 from pando_router.requests.tools import NO_TOOLS, read_tools
 
@@ -46,7 +46,7 @@ def _messages(fields: MessagesBody) -> Request:
         stream=fields.stream is True,
         deterministic=deterministic(fields.temperature, fields.seed),
         priority=priority(fields.priority),
-        user=text(metadata.get("user_id")),
+        user=name(metadata.get("user_id")),
         cache_salt=text(fields.cache_salt) or "",
     )
 

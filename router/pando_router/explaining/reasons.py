@@ -56,10 +56,11 @@ def choice(candidates: Sequence[Candidate], prompt_tokens: int | None = None) ->
 
 
 def waits_for_memory(crowded: Crowded) -> str:
-    session = "a session that returns" if crowded.is_back else "a new session"
+    first = "1 session resumes" if crowded.active == 1 else f"{crowded.active:,} sessions resume"
+    session = "this one returns after a long pause" if crowded.is_back else "this one is new"
     return (
-        f"waits: {session} has no room beside the others, whose working set is"
-        f" {crowded.working_set_tokens:,} of {crowded.capacity_tokens:,} tokens"
+        f"waits: {first} first, working set {crowded.working_set_tokens:,} of"
+        f" {crowded.capacity_tokens:,} tokens, and {session}"
     )
 
 

@@ -166,7 +166,7 @@ class Dispatcher:
             every=every,
             bounds_sessions=settings.bound_sessions,
             may_wait=prompt.may_be_held_back,
-            session=prompt.steering.session,
+            session=prompt.session if settings.bound_sessions else b"",
             max_outstanding=settings.max_replica_requests,
             tenant=prompt.tenant.name,
             tenant_share=prompt.tenant.share,

@@ -30,7 +30,7 @@ class Prompt(msgspec.Struct, frozen=True):
 
     @property
     def session(self) -> bytes:
-        """The session that a header names, or the body's `user`; empty for none."""
+        """The session that a header names, or the body (`Request.user`); empty for none."""
         return self.steering.session or (self.request.user or "").encode()
 
 

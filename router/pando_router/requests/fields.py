@@ -7,6 +7,7 @@ from pando_fleet.placement.prefix import PrefixError
 from pando_router.errors import bad_request
 
 MAX_NUMBER = 2**31 - 1  # for counts and priorities; anything larger is a mistake
+MAX_NAME_LENGTH = 1024  # of a session or end user; longer texts are no names
 
 
 def count(*values: Any) -> int | None:
@@ -30,6 +31,14 @@ def text(*values: Any) -> str | None:
     """The first value that is a non-empty string."""
     for value in values:
         if type(value) is str and value:
+            return value
+    return None
+
+
+def name(*values: Any) -> str | None:
+    """The first value that may name a session or end user."""
+    for value in values:
+        if type(value) is str and 0 < len(value) <= MAX_NAME_LENGTH:
             return value
     return None
 

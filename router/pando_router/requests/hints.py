@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from pando_fleet.images.in_prefix import PrefixImage
-from pando_router.requests.fields import deterministic, priority, text
+from pando_router.requests.fields import deterministic, name, priority, text
 from pando_router.requests.request import Request
 
 
@@ -33,7 +33,7 @@ class Asker(msgspec.Struct, gc=False, kw_only=True):
             extra_bytes=extra_bytes,
             max_tokens=0,
             priority=priority(self.priority),
-            user=text(self.user),
+            user=name(self.user),
             cache_salt=text(self.cache_salt) or "",
         )
 
@@ -67,7 +67,7 @@ class Hints(Asker, gc=False, kw_only=True):
             deterministic=deterministic(self.temperature, self.seed),
             scored=scored,
             priority=priority(self.priority),
-            user=text(self.user, self.prompt_cache_key),
+            user=name(self.prompt_cache_key, self.user),
             cache_salt=text(self.cache_salt) or "",
             earlier=earlier,
         )

@@ -33,7 +33,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     deterministic: bool = False  # greedy or seeded: a repeated request yields the same tokens
     scored: bool = False  # asks for log-probabilities
     priority: int | None = None  # smaller first
-    user: str | None = None  # the end user or session that the client names
+    user: str | None = None  # the session or end user that the client names
     cache_salt: str = ""  # cached prefixes are shared among equal salts only
     earlier: str | None = None  # the id of a response or conversation that one replica keeps
 

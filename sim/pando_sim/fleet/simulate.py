@@ -89,6 +89,7 @@ class Simulation:
         self.record = Run(
             policy=spec.policy,
             scaling=spec.scaling,
+            session_rule=spec.session_rule,
             seed=spec.seed,
             cost_model=f"{cost.name}: {cost.source}",
             settings=asdict(spec),

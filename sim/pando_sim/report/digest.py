@@ -14,6 +14,7 @@ from pando_sim.report.statistics import Statistics, statistics
 class Digest(msgspec.Struct, frozen=True, kw_only=True):
     policy: str
     scaling: str  # "none" for a fixed size
+    session_rule: str = ""  # empty: none was chosen
     cost_model: str
     settings: Mapping[str, object]
     statistics: Statistics
@@ -28,6 +29,7 @@ def digest(run: Run, *, slow_ttft_s: float, slow_gap_s: float, gpus_per_replica:
     return Digest(
         policy=run.policy,
         scaling=run.scaling,
+        session_rule=run.session_rule,
         cost_model=run.cost_model,
         settings=run.settings,
         statistics=statistics(
@@ -48,12 +50,14 @@ def digest(run: Run, *, slow_ttft_s: float, slow_gap_s: float, gpus_per_replica:
 
 
 def names(digests: list[Digest]) -> list[str]:
-    """A distinguishing name per run: the policy, the scaling, or both."""
-    several_policies = len({one.policy for one in digests}) > 1
-    several_scalings = len({one.scaling for one in digests}) > 1
-    if several_policies and several_scalings:
-        return [f"{one.policy} · {one.scaling}" for one in digests]
-    return [one.scaling if several_scalings else one.policy for one in digests]
+    """A distinguishing name per run: the policy, the rule for sessions, the scaling, or several."""
+    parts = [
+        [one.policy for one in digests],
+        [one.session_rule for one in digests],
+        [one.scaling for one in digests],
+    ]
+    telling = [part for part in parts if len(set(part)) > 1] or parts[:1]
+    return [" · ".join(words) for words in zip(*telling, strict=True)]
 
 
 def shared_events(digests: Sequence[Digest]) -> list[Event]:

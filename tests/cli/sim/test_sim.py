@@ -16,6 +16,7 @@ import pytest
 from msgspec.structs import replace
 
 from pando.main import main
+from pando.sim.command import all_of, how_long
 from pando.sim.plan import command_of, make_plan
 from pando_sim.cost import load
 from pando_sim.report.files import Results
@@ -352,6 +353,34 @@ def test_sessions_and_requests_with_times_are_not_mixed_up(tmp_path: Path, capsy
     assert "how many run at once: --sessions" in refused(capsys, trace)
     assert "has no sessions to keep running" in refused(capsys, TRACE, "--sessions", "3")
     assert "leave out sessions" in refused(capsys, trace, "--sessions", "3", "--speed", "2")
+    assert "say how many, by sessions" in refused(capsys, TRACE, "--session-rule", "all")
+    both = ("--sessions", "3", "--session-rule", "lpm", "--bound-sessions")
+    assert "leave out bound_sessions" in refused(capsys, trace, *both)
+
+
+def test_comparing_sessions_plays_each_rule_on_the_pool_of_the_page(tmp_path: Path) -> None:
+    settings = SimSettings(trace=(str(sessions_trace(tmp_path)),), sessions=2, replicas=3)
+    plan = make_plan(all_of(settings))
+    assert [
+        (task.name, task.spec.worker.engine["schedule_policy"], task.spec.router.bound_sessions)
+        for task in plan.tasks
+    ] == [
+        ("cache_aware.none.fcfs", "fcfs", False),
+        ("cache_aware.none.lpm", "lpm", False),
+        ("cache_aware.none.bound-lpm", "lpm", True),
+        ("cache_aware.none.bound-hrrn", "hrrn", True),
+    ]
+    assert {(task.spec.replicas, task.until_s) for task in plan.tasks} == {(3, 1800.0)}
+    assert {task.spec.worker.capacity_tokens for task in plan.tasks} == {1_500_000}
+    assert how_long(plan, at_once=2) == "4 runs, 2 at a time: up to about 2 min on an idle machine"
+
+
+def test_policies_can_be_compared_on_sessions(tmp_path: Path) -> None:
+    settings = SimSettings(
+        trace=(str(sessions_trace(tmp_path)),), sessions=2, policy=("smg", "cache_aware")
+    )
+    plan = make_plan(all_of(settings))
+    assert [task.name for task in plan.tasks] == ["smg.none", "cache_aware.none"]
 
 
 @pytest.mark.parametrize("room", ["--context-length", "--capacity-tokens"])

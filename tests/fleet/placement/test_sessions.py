@@ -68,7 +68,7 @@ async def test_sessions_are_placed_until_their_tokens_fill_the_pool(world: World
         await call(world, name, 32_000)
     found = await crowded(world, "four", 32_000)
     assert (found.working_set_tokens, found.capacity_tokens) == (96_000, 100_000)
-    assert not found.is_back
+    assert (found.active, found.is_back) == (3, False)
     await call(world, "small", 3_000)  # it fits
 
 
@@ -101,7 +101,7 @@ async def test_a_short_pause_keeps_the_place_and_a_long_one_lends_it(world: Worl
     await after(world, 20)
     await call(world, "guest", 30_000)  # the second one's share has fallen to less than half
     found = await crowded(world, "two", 46_000)
-    assert found.is_back
+    assert (found.active, found.is_back) == (2, True)
     await ended(world, "one", 47_000)
 
 
@@ -268,11 +268,53 @@ async def test_one_that_may_not_wait_is_placed_and_counts(world: World) -> None:
     assert (await crowded(world, "three", 6_400)).working_set_tokens == 128_000
 
 
-async def test_a_session_may_have_a_name(world: World) -> None:
+async def test_a_name_lets_a_conversation_that_was_rewritten_go_on(world: World) -> None:
     """Its prompts need not extend each other, as when an agent shortens its conversation."""
     await world.beat("a")
-    await call(world, "long", 64_000, session=b"mine")
+    await call(world, "other", 32_000)
+    await ended(world, "long", 64_000, session=b"mine")
     await call(world, "short", 32_000, session=b"mine")
-    assert (await crowded(world, "other", 99_000)).working_set_tokens == 32_000
+    await after(world, 0.3)
+    found = await crowded(world, "third", 99_000)
+    assert found.working_set_tokens == pytest.approx(32_000 + 32_000, abs=1)
+    assert found.active == 2
     with pytest.raises(PoolCrowded):
         await call(world, "elsewhere", 99_000, session=b"mine", tenant="somebody")
+
+
+async def test_conversations_of_one_name_at_the_same_time_count_each(world: World) -> None:
+    await world.beat("a")
+    for name in ("one", "two", "three"):
+        await call(world, name, 32_000, session=b"mine")
+    with pytest.raises(PoolCrowded) as refused:
+        await call(world, "four", 32_000, session=b"mine")
+    assert refused.value.crowded.working_set_tokens == 96_000
+
+
+async def test_a_name_of_several_conversations_says_nothing_any_more(world: World) -> None:
+    """As that of an application: it lets one new session pass the queue, and then none."""
+    await world.beat("a")
+    for name in ("one", "two"):
+        await ended(world, name, 45_000, session=b"app")
+    for name in ("one", "two"):
+        await ended(world, name, 46_000, session=b"app")  # both went on, so both count
+    for _ in range(2):
+        with pytest.raises(PoolCrowded) as refused:
+            await call(world, "three", 45_000, session=b"app")
+        assert refused.value.crowded.working_set_tokens == pytest.approx(2 * 46_000, rel=0.02)
+        assert refused.value.crowded.active == 2
+        await ended(world, "one", 47_000, session=b"app")
+
+
+async def test_names_are_forgotten_with_their_sessions(world: World) -> None:
+    """However many names a session's calls have."""
+    await world.beat("a")
+    for number in range(9):
+        await world.release(await call(world, "one", 6_400, session=f"{number}".encode()))
+    sessions = PoolKeys(POOL).sessions
+    await after(world, 0.3)
+    await call(world, "one", 6_400, session=b"last")
+    await after(world, 0.3)
+    await call(world, "two", 6_400)
+    rows: Any = await world.redis.hkeys(sessions)
+    assert sorted(len(field) for field in rows) == [0, 8, 8, 16]

@@ -49,6 +49,20 @@ async def test_a_new_session_waits_and_the_calls_of_one_that_runs_pass_it(valkey
         await queued(router, 0)
 
 
+async def test_a_rewritten_conversation_goes_on_by_its_name(valkey_url: str) -> None:
+    async with a_fleet(valkey_url, queue_timeout=0.1) as (_, gate, router):
+        mine: dict[str, Any] = {"prompt_cache_key": "mine", "user": "app"}
+        first, long, short = prompt("a", 3_000), prompt("b", 6_000), prompt("c", 4_000)
+        gate.let(long, short)
+        one = ask(router, first)
+        await until(lambda: gate.inside, "another session's call")
+        assert (await ask(router, long, mine)).status == 200
+        assert error(await ask(router, short, {"user": "app"})) == (503, "queue_timeout")
+        assert (await ask(router, short, mine)).status == 200
+        gate.let(first)
+        assert (await one).status == 200
+
+
 async def test_whoever_waits_for_too_long_is_asked_to_come_again(valkey_url: str) -> None:
     async with a_fleet(valkey_url, queue_timeout=0.3) as (_, gate, router):
         first = prompt("a", 6_000)
@@ -70,9 +84,9 @@ async def test_an_explanation_says_what_a_session_would_wait_for(valkey_url: str
         body = completion(prompt("b", 6_000))
         found = (await router.post("/route/explain?path=/v1/completions", body)).json
         assert found["chosen"] is None
-        words = "waits: a new session has no room beside the others, whose working set is 6,0"
+        words = "waits: 1 session resumes first, working set 6,0"
         assert found["reason"].startswith(words)
-        assert found["reason"].endswith(" of 10,000 tokens")
+        assert found["reason"].endswith(" of 10,000 tokens, and this one is new")
         gate.let(first, prompt("c", 3_000))
         assert (await one).status == 200
         assert (await ask(router, prompt("c", 3_000))).status == 200  # nothing was noted

@@ -90,8 +90,11 @@ def test_the_bound_of_an_answer(path: str, fields: dict[str, Any], tokens: int) 
     [
         ("/v1/chat/completions", {"user": "ann"}),
         ("/v1/chat/completions", {"prompt_cache_key": "ann"}),
-        ("/v1/completions", {"user": "ann", "prompt_cache_key": "else"}),
+        ("/v1/completions", {"user": "else", "prompt_cache_key": "ann"}),
+        ("/v1/completions", {"user": "ann", "prompt_cache_key": "x" * 1025}),
+        ("/v1/completions", {"user": "ann", "prompt_cache_key": ["x"]}),
         ("/v1/responses", {"user": "ann"}),
+        ("/v1/responses", {"prompt_cache_key": "ann"}),
         ("/v1/messages", {"metadata": {"user_id": "ann"}}),
         ("/v1/embeddings", {"user": "ann"}),
     ],

@@ -1,6 +1,7 @@
 """The comparison: the best run by each measure, and the format of values."""
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 from pando_sim.report import comparison_table
@@ -44,6 +45,8 @@ def test_runs_are_named_by_their_differences() -> None:
     assert names(scaled) == ["pando", "hpa"]
     assert names([FAST, scaled[0]]) == ["fast · none", "p · pando"]
     assert names([FAST]) == ["fast"]
+    ruled = [replace(FAST, session_rule=rule) for rule in ("lpm", "bound-lpm")]
+    assert names(ruled) == ["lpm", "bound-lpm"]
 
 
 def test_the_verdict_names_the_best_and_the_next() -> None:

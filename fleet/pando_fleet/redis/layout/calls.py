@@ -140,7 +140,7 @@ class Prompt(msgspec.Struct, frozen=True, gc=False):
     every: Flag  # answer each candidate
     bounds_sessions: Flag  # the working set of the pool's sessions is counted
     may_wait: Flag  # it is held back if the working set has no room for its session
-    session: str  # its session's digest, or '': the prompt says which
+    session: str  # the digest of its session's name, or ''
     only: str  # the only replica allowed, or ''
     adapter: str  # the key of the adapter that it needs, or ''
     excluded: int  # the number of replicas' names, which follow

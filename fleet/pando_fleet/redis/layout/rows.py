@@ -72,6 +72,7 @@ class SessionRow(NamedTuple):
     paused: float  # since when it pauses, ms; 0: its last call runs
     calls: float  # 1: only the first one; 2: it has continued
     lease: str  # of its last call
+    name: str  # the digest of the name that this call had, or ''
 
 
 class WorkingSetRow(NamedTuple):
@@ -80,6 +81,7 @@ class WorkingSetRow(NamedTuple):
     counted: float  # when, ms
     held: float
     sessions: float  # that have a row
+    active: float  # of those, whose calls wait for nothing: they run, or paused for a short time
     first_returns: float  # of sessions, after their first call, within their stay
     first_stays: float  # for how many stays they paused then
     later_returns: float  # after a later call
@@ -159,6 +161,7 @@ class Crowded(msgspec.Struct, frozen=True, gc=False):
 
     working_set_tokens: int
     capacity_tokens: int
+    active: int  # other sessions that go on without waiting
     is_back: bool  # the session is known, and returns after a pause
 
 
@@ -166,8 +169,8 @@ TERMS = Packed("terms", Terms, 3, is_versioned_in_front=True)
 ADAPTERS = Packed("adapters", AdapterTerms, 1, is_versioned_in_front=True)
 PART = Packed("part", Part, 1)
 LOAD = Packed("load", Load, 1)
-SESSION = Packed("session", SessionRow, 2)
-WORKING_SET = Packed("working_set", WorkingSetRow, 3)
+SESSION = Packed("session", SessionRow, 3)
+WORKING_SET = Packed("working_set", WorkingSetRow, 4)
 CROWDED = Packed("crowded", Crowded)
 QUEUE = Packed("queue", QueueRow, 1)
 CANDIDATE = Packed("candidate", Candidate)
