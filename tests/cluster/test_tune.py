@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import msgspec
+import pytest
 import yaml
 
 from pando_operator.resource.tuned_on import ANNOTATION
@@ -25,6 +26,7 @@ def pando(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
 
 
+@pytest.mark.long
 def test_a_release_is_recorded_through_the_api_server_and_its_replay_is_compared(
     cluster: Cluster, load: LoadPod, tmp_path: Path
 ) -> None:

@@ -157,9 +157,8 @@ async def test_ranks_together_answer_as_transformers(
             assert await client.count("scheduler_steps") - steps < len(answer["output_ids"])
 
 
-@pytest.mark.parametrize(
-    "kept", [pytest.param("int4", marks=pytest.mark.long), "as in a GGUF file"]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("kept", ["int4", "as in a GGUF file"])
 async def test_two_ranks_with_integers_answer_as_one(tmp_path: Path, kept: str) -> None:
     """Sums over ranks round differently, and then an input may become the next integer: by so much
     log-probabilities may differ, and tokens where the best two are that close."""

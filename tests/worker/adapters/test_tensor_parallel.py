@@ -73,6 +73,7 @@ def test_two_ranks_compute_what_peft_does(reference_of: References, tmp_path: Pa
             ]
 
 
+@pytest.mark.long
 def test_two_ranks_have_the_logits_of_peft(reference_of: References, tmp_path: Path) -> None:
     """Families that take adapters, of all that they have: linear layers, experts and routers,
     the embedding and the head, and whole tables."""
