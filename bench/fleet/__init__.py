@@ -7,6 +7,7 @@
     hostile_floods.py  memory after floods of unfinished ones
     large_bodies.py  how long event loops stand still while a large body is read
     fleet_cost.py  one worker alone, behind a router, and two of them
+    tuning_walk.py  from a cluster's traffic, through `pando tune`, to the patch of its pool
     agents/        agents' sessions, without and with the bound on them
     serving/       clients, workloads, arrivals and statistics of these
 
