@@ -9,22 +9,19 @@ counterpart, pip itself installs, and that is said.
 
 import ast
 import os
-import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
 
-_OPTIONS = {  # of uv, for each word of a setting
-    "index-url": "--default-index",
-    "extra-index-url": "--index",
-    "find-links": "--find-links",
-    "constraint": "--constraints",
-    "trusted-host": "--allow-insecure-host",
-}
-_VARIABLES = {  # of uv
-    "cert": "SSL_CERT_FILE",
-    "default-timeout": "UV_HTTP_TIMEOUT",
-    "timeout": "UV_HTTP_TIMEOUT",
+_VARIABLES = {  # of uv, and what is between the words of one; variables, as `ps` shows options
+    "index-url": ("UV_DEFAULT_INDEX", " "),
+    "extra-index-url": ("UV_INDEX", " "),
+    "find-links": ("UV_FIND_LINKS", ","),
+    "constraint": ("UV_CONSTRAINT", " "),
+    "trusted-host": ("UV_INSECURE_HOST", " "),
+    "cert": ("SSL_CERT_FILE", " "),
+    "default-timeout": ("UV_HTTP_TIMEOUT", " "),
+    "timeout": ("UV_HTTP_TIMEOUT", " "),
 }
 _OF_PIP_ALONE = {  # they change nothing of what is installed
     "disable-pip-version-check",
@@ -54,22 +51,20 @@ def settings_of(listed: str) -> dict[str, str]:
     return {name: value for section in found.values() for name, value in section.items()}
 
 
-def as_of_uv(settings: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
-    """uv's options and variables that mean what these settings of pip do.
+def as_of_uv(settings: Mapping[str, str]) -> dict[str, str]:
+    """uv's variables that mean what these settings of pip do.
 
     Raises:
         KeyError: with the name of a setting that uv does not have.
     """
-    options = ["--index-strategy", "unsafe-best-match"]  # the newest of all indexes, as pip
-    variables = {}
+    variables = {"UV_INDEX_STRATEGY": "unsafe-best-match"}  # the newest of all indexes, as pip
     for name, value in settings.items():
-        if name in _OPTIONS:
-            options += [part for word in value.split() for part in (_OPTIONS[name], word)]
-        elif name in _VARIABLES:
-            variables[_VARIABLES[name]] = value
+        if name in _VARIABLES:
+            variable, between = _VARIABLES[name]
+            variables[variable] = between.join(value.split())
         elif name not in _OF_PIP_ALONE:
             raise KeyError(name)
-    return options, variables
+    return variables
 
 
 def main(arguments: list[str]) -> int:
@@ -78,17 +73,14 @@ def main(arguments: list[str]) -> int:
         [*pip, "config", "list"], check=True, stdout=subprocess.PIPE, text=True
     ).stdout
     try:
-        options, variables = as_of_uv(settings_of(listed))
+        variables = as_of_uv(settings_of(listed))
     except KeyError as error:
         print(f"pip installs, as uv has no setting like pip's {error}", file=sys.stderr)
         return subprocess.run([*pip, "install", "--quiet", *arguments]).returncode
     # All cores compile now, where else each process that imports a module first does, or all do.
     uv = [sys.executable, "-m", "uv", "pip", "install", "--python", sys.executable]
-    command = [*uv, "--quiet", "--compile-bytecode", *options, *arguments]
-    done = subprocess.run(command, env={**os.environ, **variables})
-    if done.returncode:
-        print(f"failed: {shlex.join(command)}", file=sys.stderr)
-    return done.returncode
+    command = [*uv, "--quiet", "--compile-bytecode", *arguments]
+    return subprocess.run(command, env={**os.environ, **variables}).returncode
 
 
 if __name__ == "__main__":

@@ -22,12 +22,12 @@ from tests.cluster.release import CHAT_POOL, NAME, SERVED, Release, image, value
 
 POOL = "chat"
 SPEC: Object = CHAT_POOL | {
-    "engine": {"threads": 1, "memoryGib": 0.5, "maxTotalTokens": 8192},
+    "engine": {"threads": 1, "memoryGib": 0.5, "maxTotalTokens": 16384},
     "scaling": {"mode": "Auto", "minReplicas": 1, "maxReplicas": 3},
 }
 """The pool before: the operator's defaults."""
 
-SHAPE: Object = {"words": 160, "max_tokens": 300, "pause_s": 2.0}
+SHAPE: Object = {"words": 400, "max_tokens": 200, "pause_s": 2.0}
 
 
 @contextmanager
