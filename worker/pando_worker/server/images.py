@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pando_worker.messages import PromptImage, Raw, SentArray
 from pando_worker.server.errors import ApiError, bad_request, unavailable
-from pando_worker.server.protocol.chats.chat import ChatMessage, ImagePart, TextPart, VideoPart
+from pando_worker.server.protocol.chats.chat import ChatMessage, ImagePart, VideoPart
 from pando_worker.vision.errors import ImageError, ImagesUnavailableError
 
 if TYPE_CHECKING:  # Pillow takes time to import, and most models read text only
@@ -19,6 +19,8 @@ SeenPart = ImagePart | VideoPart
 
 RequestPart = tuple[str, SeenPart]
 """With the name of its field in the request."""
+
+_IMAGE, _VIDEO = "image_url", "video_url"  # types of parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ class Sight:
 
     def _check(self, parts: Sequence[RequestPart], param: str) -> None:
         """Raises ApiError 400 for videos that the model does not see, and for too many parts."""
-        videos = [param for param, part in parts if isinstance(part, VideoPart)]
+        videos = [param for param, part in parts if part["type"] == _VIDEO]
         if videos and self.reader.video_place is None:
             raise bad_request(
                 f"{videos[0]} is a video, but {self.model!r} reads text and images only", videos[0]
@@ -84,30 +86,28 @@ class Sight:
                 f"there are {len(parts)} {what} in {param}; this worker accepts {self.most}", param
             )
 
-    async def _read(
-        self, parts: Sequence[RequestPart]
-    ) -> "list[tuple[type[SeenPart], list[Processed]]]":
+    async def _read(self, parts: Sequence[RequestPart]) -> "list[tuple[str, list[Processed]]]":
         reads = [self._read_one(part) for _, part in parts]
         found = await asyncio.gather(*reads, return_exceptions=True)
-        images = []
+        images: list[tuple[str, list[Processed]]] = []
         for (param, part), image in zip(parts, found, strict=True):
             match image:
                 case ImageError():
-                    code = "invalid_video" if isinstance(part, VideoPart) else "invalid_image"
+                    code = "invalid_video" if part["type"] == _VIDEO else "invalid_image"
                     raise bad_request(f"{param} {image}", param, code) from image
                 case ImagesUnavailableError():
                     raise unavailable(f"{image}; try again later", "images_unavailable") from image
                 case BaseException():
                     raise image
-            images.append((type(part), image))
+            images.append((part["type"], image))
         return images
 
     async def _read_one(self, part: SeenPart) -> "list[Processed]":
         """An image, in one or several views, or the frames of a video."""
-        if isinstance(part, VideoPart):
-            return await self.reader.read_video(part.video_url.url)
-        url = part.image_url
-        return await self.reader.read(url.url, small=url.detail == "low")
+        if part["type"] == "video_url":
+            return await self.reader.read_video(part["video_url"]["url"])
+        image = part["image_url"]
+        return await self.reader.read(image["url"], small=image.get("detail") == "low")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,17 +118,17 @@ class Seen:
         place: of an image
         video_place: of a video; None if the model sees none
         param: the request's field that has them all
-        parts: the views of each image and the frames of each video
+        parts: the type of each image and video, and its views or frames
     """
 
     place: "Place"
     video_place: "Place | None"
     param: str
-    parts: "list[tuple[type[SeenPart], list[Processed]]]"
+    parts: "list[tuple[str, list[Processed]]]"
 
     def surrounded(self, prompt: str) -> str:
         """The prompt's text with what the model's processor puts around images."""
-        further = [views[0].before for kind, views in self.parts if kind is ImagePart]
+        further = [views[0].before for kind, views in self.parts if kind == _IMAGE]
         return self.place.surrounded(prompt, further)
 
     def filled(self, token_ids: list[int]) -> ChatPrompt:
@@ -138,7 +138,7 @@ class Seen:
             ApiError: 400 for text with more or fewer such places.
         """
         video = self.video_place
-        kinds = {self.place.token: ImagePart} | ({video.token: VideoPart} if video else {})
+        kinds = {self.place.token: _IMAGE} | ({video.token: _VIDEO} if video else {})
         places = [at for at, one in enumerate(token_ids) if one in kinds]
         if [kinds[token_ids[at]] for at in places] != [kind for kind, _ in self.parts]:
             what = "images and videos" if video else "images"
@@ -154,18 +154,18 @@ class Seen:
 def unseen(part: RequestPart, model: str) -> ApiError:
     """What refuses an image or a video for a model that reads text only."""
     param, seen = part
-    what = "a video" if isinstance(seen, VideoPart) else "an image"
+    what = "a video" if seen["type"] == _VIDEO else "an image"
     return bad_request(f"{param} is {what}, but {model!r} reads text only", param)
 
 
 def parts_of(messages: Sequence[ChatMessage]) -> list[RequestPart]:
     """All images and videos of a conversation."""
     return [
-        (f"messages[{i}].content[{j}].{part.type}", part)
+        (f"messages[{i}].content[{j}].{part['type']}", part)
         for i, message in enumerate(messages)
-        if isinstance(message.content, list)
-        for j, part in enumerate(message.content)
-        if not isinstance(part, TextPart)
+        if isinstance(content := message.get("content"), list)
+        for j, part in enumerate(content)
+        if part["type"] != "text"
     ]
 
 

@@ -21,7 +21,7 @@ from pando_worker.server.jobs.grammars import grammar_for
 from pando_worker.server.jobs.jobs import JobSpec, make_job
 from pando_worker.server.jobs.prompts import room_for
 from pando_worker.server.languages import AskedLanguages
-from pando_worker.server.protocol.chats.chat import ImagePart, ImageUrl
+from pando_worker.server.protocol.chats.chat import ImagePart
 from pando_worker.server.protocol.completions import prompts_of
 from pando_worker.server.protocol.native import NativeRequest
 from pando_worker.server.service import Service
@@ -83,7 +83,7 @@ async def _with_images(
         raise bad_request(f"image_data is for one prompt, but {param} has several", "image_data")
     room = room_for(service, param, keep_last=None, output=body.sampling_params.max_new_tokens)
     parts = [
-        (f"image_data[{at}]", ImagePart(type="image_url", image_url=ImageUrl(url=url)))
+        (f"image_data[{at}]", ImagePart(type="image_url", image_url={"url": url}))
         for at, url in enumerate(body.image_urls)
     ]
     return await service.encode_with_images(prompts[0], parts, "image_data", room)

@@ -8,7 +8,7 @@ from pando_worker.parsers.tools import read_tool_use
 from pando_worker.server.errors import bad_request
 from pando_worker.server.front.json_bodies import json_route
 from pando_worker.server.jobs.long_conversations import of_chat, refuse_long
-from pando_worker.server.protocol.chats.chat import template_arguments
+from pando_worker.server.protocol.chats.chat import template_arguments, text_of
 from pando_worker.server.protocol.control import DetokenizeRequest, TokenizeRequest
 from pando_worker.server.service import Service
 from pando_worker.server.text.long_texts import Room
@@ -70,7 +70,7 @@ def routes(service: Service) -> APIRouter:
             tools=body.tools,
             # A continued message follows the generation prompt, as in a chat.
             add_generation_prompt=continued is not None or body.add_generation_prompt is not False,
-            answer=continued.text if continued else "",
+            answer=text_of(continued) if continued else "",
             template_kwargs=template_arguments(body.chat_template_kwargs, body.reasoning_effort),
         )
         return chat.token_ids

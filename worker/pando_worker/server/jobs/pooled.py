@@ -15,6 +15,7 @@ from pando_worker.server.errors import deadline_passed
 from pando_worker.server.images import ChatPrompt
 from pando_worker.server.jobs.prompts import fitting, priority_of, room_for
 from pando_worker.server.pooling import Embeddings
+from pando_worker.server.protocol.chats.chat import text_of
 from pando_worker.server.protocol.completions import prompts_of
 from pando_worker.server.protocol.headers.cache_salt import namespace_of
 from pando_worker.server.protocol.headers.deadline import remaining_s
@@ -64,7 +65,7 @@ async def _conversation(service: Service, body: InputsRequest, room: Room) -> Ch
         messages,
         room,
         add_generation_prompt=continued is not None or body.add_generation_prompt,
-        answer=continued.text if continued else "",
+        answer=text_of(continued) if continued else "",
         template_kwargs=body.chat_template_kwargs,
     )
 

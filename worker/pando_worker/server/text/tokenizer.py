@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import jinja2
-from pydantic import BaseModel
 
 from pando_worker.server.errors import bad_request
 from pando_worker.server.text.long_texts import Room, is_long, last_tokens, refuse_far_too_long
@@ -244,8 +243,6 @@ def _chars(value: object) -> int:
                 rest.append(iter(values))
             case end if end is _END:
                 rest.pop()
-            case BaseModel() as model:
-                rest.append(iter((vars(model), model.model_extra)))
             case _:
                 chars += 8
     return chars

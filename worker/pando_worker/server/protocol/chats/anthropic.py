@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import ConfigDict, Field, field_validator, with_config
+from typing_extensions import TypedDict
 
 from pando_worker.server.errors import bad_request, shown, wrong_value
 from pando_worker.server.protocol.base import (
@@ -34,15 +35,12 @@ _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 Block = dict[str, Any]
 
 
-class Turn(RequestBody):
+@with_config(ConfigDict(strict=True))
+class Turn(TypedDict):
+    """A dictionary, as a chat's messages are."""
+
     role: Literal["user", "assistant", "system"]
     content: str | Many[Block]
-
-    @property
-    def blocks(self) -> list[Block]:
-        if isinstance(self.content, str):
-            return [{"type": "text", "text": self.content}]
-        return self.content
 
 
 class CountTokensRequest(RequestBody):
@@ -101,10 +99,11 @@ class CountTokensRequest(RequestBody):
     def _is_prefilled(self) -> bool:
         """Whether the answer goes on where the last message, the assistant's, ends."""
         last = self.messages[-1]
-        if last.role != "assistant":
+        if last["role"] != "assistant":
             return False
-        texts = [block.get("text") for block in last.blocks if block.get("type") == "text"]
-        if len(texts) < len(last.blocks) or not any(texts):
+        blocks = _blocks(last)
+        texts = [block.get("text") for block in blocks if block.get("type") == "text"]
+        if len(texts) < len(blocks) or not any(texts):
             raise bad_request(
                 "the last message is the assistant's; to be continued it must have text alone"
             )
@@ -114,11 +113,11 @@ class CountTokensRequest(RequestBody):
         if self.system:
             yield {"role": "system", "content": _system(self.system)}
         turns = enumerate(self.messages)
-        for role, group in groupby(turns, lambda turn: turn[1].role):
+        for role, group in groupby(turns, lambda turn: turn[1]["role"]):
             placed = [
                 (block, f"messages[{i}].content[{k}]")
                 for i, turn in group
-                for k, block in enumerate(turn.blocks)
+                for k, block in enumerate(_blocks(turn))
             ]
             match role:
                 case "assistant":
@@ -181,6 +180,11 @@ def _response_format(wanted: object) -> dict[str, Any] | None:
             return {"type": "json_schema", "json_schema": answer}
         case _:
             raise bad_request("output_config.format must be of type json_schema, with a schema")
+
+
+def _blocks(turn: Turn) -> list[Block]:
+    content = turn["content"]
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
 def _system(system: str | list[Block]) -> str:
