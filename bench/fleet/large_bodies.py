@@ -126,7 +126,7 @@ async def _beside(read: Read, path: str, body: bytes) -> tuple[float, float]:
     except ApiError as error:
         raise RuntimeError(error.message) from error
     ended = time.process_time() - began
-    await asyncio.sleep(0)  # a turn after the last one
+    await asyncio.sleep(0.002)  # turns after the last one, which frees what was read
     watching.cancel()
     return longest, ended
 

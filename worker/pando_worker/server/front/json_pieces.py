@@ -8,17 +8,25 @@ Numbers, such as token ids, are read some thousand at a time.
 import json
 import re
 from collections.abc import Callable
-from json.decoder import JSONArray, scanstring  # type: ignore[attr-defined]  # typeshed has none
+from json.decoder import (  # type: ignore[attr-defined]  # typeshed has none
+    JSONArray,
+    JSONObject,
+    scanstring,
+)
 from json.scanner import py_make_scanner  # type: ignore[attr-defined]
 from typing import Any
 
 from pydantic_core import from_json
 
+from pando_fleet.http.off_loop import let_the_loop_turn
 from pando_worker.server.front.long_texts import leave_out
 
 MANY = 4096  # values, which are read in about 1 ms
 
-_COUNTED = 1 << 20  # bytes, in which commas are counted in 0.5 ms
+_COUNTED = 1 << 16  # bytes, as MANY commas are mostly found in the first of them
+
+Scan = Callable[[str, int], tuple[Any, int]]
+"""Reads the value that starts there; and its end."""
 
 _NUMBERS = re.compile(r"[-+.\deE, \t\n\r]{1,8192}")
 
@@ -35,6 +43,7 @@ def has_many_values(data: bytes) -> bool:
 
 def read_in_pieces(data: bytes) -> Any:
     """As `json.loads`, whose errors it raises."""
+    let_the_loop_turn()
     return _READER.decode(data.decode(json.detect_encoding(data), "surrogatepass"))
 
 
@@ -49,9 +58,7 @@ def read_long(data: bytes) -> Any:
         raise left_out.moved(error) from None
 
 
-def _array(
-    text_and_start: tuple[str, int], scan_once: Callable[[str, int], tuple[Any, int]]
-) -> tuple[list[Any], int]:
+def _array(text_and_start: tuple[str, int], scan_once: Scan) -> tuple[list[Any], int]:
     """The list whose bracket is before the start, and its end. As `JSONArray`, which reads what
     follows the numbers, and what is wrong with them."""
     text, start = text_and_start
@@ -66,10 +73,35 @@ def _array(
             break
         values += piece
         start = end + 1
-    rest, end = JSONArray((text, start), scan_once)
-    if values and not rest:  # a comma, then the bracket
+        let_the_loop_turn()
+    rest: list[Any]
+    rest, end = JSONArray((text, start), _in_turns(scan_once))
+    if not values:
+        return rest, end
+    if not rest:  # a comma, then the bracket
         raise json.JSONDecodeError("Expecting value", text, end - 1)
-    return values + rest, end
+    values += rest
+    return values, end
+
+
+def _object(
+    text_and_start: tuple[str, int], strict: bool, scan_once: Scan, *hooks_and_memo: Any
+) -> tuple[dict[str, Any], int]:
+    """As `JSONObject`."""
+    found: tuple[dict[str, Any], int] = JSONObject(
+        text_and_start, strict, _in_turns(scan_once), *hooks_and_memo
+    )
+    return found
+
+
+def _in_turns(scan_once: Scan) -> Scan:
+    """The same, with turns of the event loop between values."""
+
+    def scan(text: str, start: int) -> tuple[Any, int]:
+        let_the_loop_turn()
+        return scan_once(text, start)
+
+    return scan
 
 
 class _Reader(json.JSONDecoder):
@@ -77,6 +109,7 @@ class _Reader(json.JSONDecoder):
         super().__init__()
         self.parse_string = parse_string
         self.parse_array = _array
+        self.parse_object = _object
         self.scan_once = py_make_scanner(self)
 
 

@@ -12,6 +12,8 @@ from secrets import token_hex
 
 from pydantic_core import from_json
 
+from pando_fleet.http.off_loop import let_the_loop_turn
+
 LONG_BODY = 4 << 20  # bytes, which compiled code reads in some 3 ms
 
 _LONG_TEXT = 1 << 16
@@ -53,6 +55,7 @@ def leave_out(data: bytes) -> LeftOut:
     texts: dict[str, str] = {}
     longer: list[tuple[int, int]] = []
     while at < len(data):
+        let_the_loop_turn()
         # `json +=` appends in place, as nothing else refers to that text.
         quote = data.find(b'"', at, at + _PIECE)
         end = quote if quote >= 0 else min(at + _PIECE, len(data))
@@ -90,6 +93,7 @@ def _text(data: bytes, start: int, quote: int) -> tuple[str, int, int]:
     """
     text, length, at = "", 0, start
     while True:
+        let_the_loop_turn()
         end = _end_in_text(data, at, at + _PIECE)
         raw = data[at:end].decode("utf-8", "surrogatepass")
         try:

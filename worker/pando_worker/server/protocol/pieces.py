@@ -1,7 +1,7 @@
 """Lists of a request's body, which may be long: validated up to the first error, in pieces.
 
 Compiled code validates a list, and keeps the interpreter's lock until it ends. Between two pieces
-the event loop gets it.
+the event loop has a turn.
 """
 
 from collections.abc import Callable
@@ -16,6 +16,8 @@ from pydantic_core.core_schema import (
     no_info_wrap_validator_function,
 )
 
+from pando_fleet.http.off_loop import let_the_loop_turn
+
 T = TypeVar("T")
 
 PIECE = 256  # items, the largest of which take some 10 µs each
@@ -27,6 +29,7 @@ def in_pieces(value: Any, validate: Callable[[Any], list[Any]]) -> list[Any]:
         return validate(value)
     found: list[Any] = []
     for start in range(0, len(value), PIECE):
+        let_the_loop_turn()
         try:
             found += validate(value[start : start + PIECE])
         except ValidationError as error:

@@ -18,6 +18,7 @@ from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict  # typing's own says too little for pydantic before 3.12
 
 from pando_fleet.canonical import volatile
+from pando_fleet.http.off_loop import let_the_loop_turn
 from pando_worker.server.errors import ApiError, bad_request, wrong_value
 from pando_worker.server.protocol.openai import OpenAIFields, TopLogprobs
 from pando_worker.server.protocol.pieces import Many
@@ -78,6 +79,7 @@ def _text_of_parts(value: object) -> object:
         return value
     texts = []
     for part in value:
+        let_the_loop_turn()
         match part:
             case {"type": "text", "text": str(text)}:
                 texts.append(text)
