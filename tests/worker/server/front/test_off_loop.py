@@ -19,6 +19,7 @@ from pando_fleet.http import off_loop as turns
 from pando_fleet.http.off_loop import let_the_loop_turn, off_loop
 from pando_worker.server import endpoints
 from pando_worker.server.front.json_bodies import JsonRoute, read_json
+from pando_worker.server.front.json_pieces import read_in_pieces, read_long
 from pando_worker.server.protocol.chats.anthropic import MessagesRequest
 from pando_worker.server.protocol.chats.chat import ChatRequest, messages_of
 from pando_worker.server.protocol.pieces import PIECE
@@ -160,22 +161,25 @@ async def test_a_thread_waits_for_a_turn_of_the_loop_after_each_millisecond() ->
 
 
 @pytest.mark.parametrize(
-    ("value", "least"),
+    ("read", "value", "least"),
     [
-        (["x"] * 5000, 5000),
-        ({str(i): None for i in range(5000)}, 5000),
-        (list(range(20_000)), 20_000 * 5 // 8192),
-        ({"text": "x" * (8 << 20)}, 8 * 8),
+        (read_in_pieces, ["x"] * 100, 100),
+        (read_in_pieces, {str(i): None for i in range(100)}, 100),
+        (read_in_pieces, list(range(1000, 18_000)), 17_000 * 5 // 8192),
+        (read_long, {"text": "x" * (1 << 20)}, 8),
     ],
     ids=["texts", "fields", "numbers", "a long text"],
 )
 async def test_the_loop_turns_while_json_is_read(
-    value: object, least: int, monkeypatch: pytest.MonkeyPatch
+    read: Callable[[bytes], object],
+    value: object,
+    least: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(turns, "_SWITCH_S", 0.0)
     data = json.dumps(value).encode()
     loop = Turns()
-    assert await off_loop(lambda: read_json(data), len(data)) == value
+    assert await off_loop(lambda: read(data), len(data), inline_bytes=0) == value
     loop.end()
     assert loop.count >= least
 
@@ -205,7 +209,7 @@ def test_work_ends_although_its_loop_has_stopped() -> None:
     loop = asyncio.new_event_loop()
     pending = loop.run_until_complete(begin())
     stopped.set()
-    turns._THREAD.submit(int).result()  # the thread is free again
+    turns._THREAD.submit(int).result(60)  # the thread is free again
     loop.run_until_complete(pending)
     loop.close()
 
