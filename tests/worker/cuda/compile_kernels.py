@@ -60,7 +60,7 @@ def experts() -> Iterator[Variant]:
             "BLOCK_IN": BLOCK_IN,
         }
         yield Variant(f"product-{rows}", expert_product._expert_product, sizes, {})
-        sizes |= {"SCALED": False, "scales": None, "BIASED": biased} | (
+        sizes |= {"SCALED": False, "MXFP4": False, "scales": None, "BIASED": biased} | (
             {} if biased else {"bias": None}
         )
         yield Variant(f"down-{rows}", fused_experts._down, sizes, {})
@@ -70,11 +70,21 @@ def experts() -> Iterator[Variant]:
 
 def experts_in_fp8() -> Iterator[Variant]:
     sizes: dict[str, Any] = {"EXPERTS": 128, "BLOCK_OUT": BLOCK_OUT, "BLOCK_IN": BLOCK_IN}
-    sizes |= {"SCALED": True, "BIASED": False, "bias": None, "INTERLEAVED": False}
+    sizes |= {"SCALED": True, "MXFP4": False, "BIASED": False, "bias": None, "INTERLEAVED": False}
     for rows in (LEAST_ROWS, MOST_ROWS):
         own = sizes | {"BLOCK_ROWS": rows}
         yield Variant(f"down-{rows}-fp8", fused_experts._down, own, {"weight": "*fp8e4nv"})
         yield Variant(f"gate_up-{rows}-fp8", fused_experts._gate_up, own, {"weight": "*fp8e4nv"})
+
+
+def experts_in_mxfp4() -> Iterator[Variant]:
+    sizes: dict[str, Any] = {"EXPERTS": 128, "BLOCK_OUT": BLOCK_OUT, "BLOCK_IN": BLOCK_IN}
+    sizes |= {"SCALED": False, "MXFP4": True, "BIASED": True, "INTERLEAVED": True}
+    types = {"weight": "*u8", "scales": "*u8"}
+    for rows in (LEAST_ROWS, MOST_ROWS):
+        own = sizes | {"BLOCK_ROWS": rows}
+        yield Variant(f"down-{rows}-mxfp4", fused_experts._down, own, types)
+        yield Variant(f"gate_up-{rows}-mxfp4", fused_experts._gate_up, own, types)
 
 
 def stores() -> Iterator[Variant]:
@@ -102,7 +112,7 @@ def others() -> Iterator[Variant]:
 
 
 def main(capability: int, dtype: str) -> None:
-    variants = [*experts(), *stores(), *turns(), *others()]
+    variants = [*experts(), *experts_in_mxfp4(), *stores(), *turns(), *others()]
     if capability >= 89:  # the first with instructions for e4m3
         variants += experts_in_fp8()
     for name, kernel, constants, types in variants:

@@ -7,13 +7,13 @@ MARGIN = 4096  # elements on each side
 
 
 class Poisoned:
-    """A tensor amid elements that are NaN, or the most negative number."""
+    """A tensor amid elements that are NaN, or the most negative number, or for octets 255: NaN as
+    e4m3, and as the scale of 4-bit floats infinite."""
 
     def __init__(self, values: Tensor) -> None:
         self._whole = values.new_empty(values.numel() + 2 * MARGIN)
-        self._whole.fill_(
-            torch.nan if values.is_floating_point() else torch.iinfo(values.dtype).min
-        )
+        poison = torch.nan if values.is_floating_point() else torch.iinfo(values.dtype).min
+        self._whole.fill_(255 if values.dtype == torch.uint8 else poison)
         self._before = self._whole.clone()
         self.tensor = self._whole[MARGIN:-MARGIN].view(values.shape)
         self.tensor.copy_(values)

@@ -5,11 +5,15 @@ from typing import Any
 
 import pytest
 import torch
+import triton
+import triton.language as tl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 from pando_worker.cuda.fused_experts import fused_experts
+from pando_worker.cuda.mxfp4_tile import mxfp4_tile
 from pando_worker.models.fp8 import BLOCK, Fp8Matrix
 from pando_worker.models.mixture import SWIGLU, ExpertGate, ExpertWeights, Routes, sort_by_expert
 from tests.examples import examples
@@ -154,6 +158,76 @@ def test_experts_in_fp8_are_multiplied_as_decoded_ones(
     torch.testing.assert_close(got.double(), wanted, atol=0.06, rtol=2 * DTYPES[dtype])
     for each in (x, *parts):
         each.check()
+
+
+@pytest.mark.usefixtures("products_of_bfloat16")
+@settings(max_examples=examples(20), deadline=None)
+@given(
+    tokens=st.integers(1, 20),
+    sizes=st.sampled_from([(32, 32), (96, 64), (160, 96), (64, 160)]),
+    biased=st.booleans(),
+    gate=st.sampled_from([SWIGLU, GPT_OSS]),
+    dtype=st.sampled_from(list(DTYPES)),
+    seed=st.integers(0, 99),
+)
+def test_experts_in_mxfp4_are_multiplied_as_transformers_decodes_them(
+    tokens: int,
+    sizes: tuple[int, int],
+    biased: bool,
+    gate: ExpertGate,
+    dtype: torch.dtype,
+    seed: int,
+) -> None:
+    torch.manual_seed(seed)
+    (hidden, width), experts = sizes, 3
+    x = Poisoned(torch.randn(tokens, hidden).to(dtype))
+    parts, biases, decoded = [], [], []
+    for outputs, inputs in ((2 * width, hidden), (hidden, width)):
+        values = torch.randint(256, (experts, outputs, inputs // 2), dtype=torch.uint8)
+        scales = torch.randint(120, 126, (experts, outputs, inputs // 32), dtype=torch.uint8)
+        blocks = values.view(experts, outputs, -1, 16)
+        decoded.append(convert_moe_packed_tensors(blocks, scales, dtype=torch.float32).mT)
+        biases.append(Poisoned(torch.randn(experts, outputs).to(dtype)) if biased else None)
+        parts += [Poisoned(values), Poisoned(scales)]
+    gate_up, gate_up_scales, down, down_scales = (part.tensor for part in parts)
+    first, second = (None if bias is None else bias.tensor for bias in biases)
+    kept = ExpertWeights(gate_up, first, down, second, gate_up_scales, down_scales)
+    ids, weights = torch.rand(tokens, experts).topk(2).indices, torch.rand(tokens, 2)
+    got = fused_experts(x.tensor, weights, sort_by_expert(ids, experts), kept, gate)
+    plain = ExpertWeights(decoded[0], first, decoded[1], second)
+    wanted = expected(x.tensor, weights, ids, range(experts), plain, gate)
+    # Relative to the largest, as sums of numbers up to 6 cancel.
+    error = (got.double() - wanted).abs().max() / wanted.abs().max()
+    assert float(error) < 2 * DTYPES[dtype]
+    for each in (x, *parts, *(bias for bias in biases if bias is not None)):
+        each.check()
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _decode(octets, exponents, out, inputs, BLOCK_IN: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+    """A column."""
+    column = tl.arange(0, 16)
+    is_column = column < 1
+    tile = mxfp4_tile(
+        octets + column * 0, exponents + column * 0, 0, inputs, is_column, BLOCK_IN, 16
+    )
+    place = tl.arange(0, BLOCK_IN)[:, None]
+    tl.store(out + place + column[None, :] * 0, tile, mask=is_column[None, :])
+
+
+def test_all_numbers_of_mxfp4_are_decoded_exactly() -> None:
+    """Each octet with each scale but those of 2^-127, a subnormal number, and of 2^128, which is
+    NaN."""
+    octets = torch.arange(256, dtype=torch.uint8).repeat(253)
+    exponents = torch.arange(1, 254, dtype=torch.uint8).repeat_interleave(16)
+    out = torch.empty(512 * 253)
+    for scale in range(253):
+        _decode[(1,)](
+            octets[256 * scale :], exponents[16 * scale :], out[512 * scale :], 512, BLOCK_IN=512
+        )
+    blocks = octets.view(1, 1, -1, 16)
+    wanted = convert_moe_packed_tensors(blocks, exponents.view(1, 1, -1), dtype=torch.float32)
+    assert torch.equal(out, wanted.flatten())
 
 
 @pytest.mark.usefixtures("products_of_bfloat16")

@@ -12,6 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from pando_worker.cuda.mxfp4_tile import mxfp4_tile
+
 BLOCK_OUT, BLOCK_IN = 64, 64
 LEAST_ROWS, MOST_ROWS = 16, 64  # of a tile; tensor cores need 16
 
@@ -94,26 +96,30 @@ def multiply(  # type: ignore[no-untyped-def]
     scales=None,
     scaled_inputs=1,
     SCALED: tl.constexpr = False,  # noqa: N803
+    MXFP4: tl.constexpr = False,  # noqa: N803
 ):
     """A tile's products in float32, [BLOCK_ROWS, BLOCK_OUT].
 
     Args:
         rows, columns: addresses of the first of their `inputs`, [BLOCK_ROWS, BLOCK_IN] and
-            [BLOCK_IN, BLOCK_OUT]
-        scales: with SCALED, addresses of each column's first scale, [BLOCK_OUT], of which there is
-            one for `scaled_inputs` inputs
+            [BLOCK_IN, BLOCK_OUT]; with MXFP4 `columns` are those of octets, [BLOCK_OUT]
+        scales: with SCALED or MXFP4, addresses of each column's first scale, [BLOCK_OUT], of which
+            there is one for `scaled_inputs` inputs
     """
     inner = tl.arange(0, BLOCK_IN)
     total = tl.zeros((BLOCK_ROWS, BLOCK_OUT), dtype=tl.float32)
     for start in range(0, inputs, BLOCK_IN):
         is_inner = start + inner < inputs
         some = tl.load(rows + start, mask=is_row[:, None] & is_inner[None, :], other=0.0)
-        part = tl.load(columns + start, mask=is_column[None, :] & is_inner[:, None], other=0.0)
+        if MXFP4:
+            part = mxfp4_tile(columns, scales, start, inputs, is_column, BLOCK_IN, BLOCK_OUT)
+        else:
+            part = tl.load(columns + start, mask=is_column[None, :] & is_inner[:, None], other=0.0)
         if SCALED:
             scale = tl.load(scales + start // scaled_inputs, mask=is_column, other=0.0)
             total += tl.dot(some, part.to(some.dtype)) * scale[None, :]
         else:
-            total = tl.dot(some, part, total)
+            total = tl.dot(some, part.to(some.dtype), total)
     return total
 
 

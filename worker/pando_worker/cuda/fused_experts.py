@@ -6,18 +6,21 @@ writes each row to its place in token order. Without fusion (`MixtureOfExperts` 
 `expert_product`), gathering, biases, activation and reordering each read and write all rows in
 memory.
 
-Matrices of e4m3 are converted as they are read, so they are multiplied as decoded ones are. That
-takes half the reading, which is what decodes wait for; activations are not quantized.
+Matrices of e4m3 and of mxfp4 are converted as they are read, so they are multiplied as decoded ones
+are. That takes half or a quarter of the reading, which is what decodes wait for; activations are
+not quantized.
 
 As there, row counts stay on the device, so a CUDA graph can capture the kernels.
 """
 
 import triton
 import triton.language as tl
-from torch import Tensor
+from torch import Tensor, uint8
 
 from pando_worker.cuda.expert_product import BLOCK_IN, BLOCK_OUT, find_tile, multiply, tile_rows
+from pando_worker.cuda.mxfp4_tile import mxfp4_tile
 from pando_worker.models.mixture import ExpertGate, ExpertWeights, Routes
+from pando_worker.models.mxfp4 import RUN
 
 
 def fused_experts(
@@ -27,8 +30,9 @@ def fused_experts(
     (tokens, hidden), rows = x.shape, len(routes.rows)
     count, doubled, _ = experts.gate_up.shape
     width = doubled // 2
-    scaled = experts.gate_up_scales is not None
-    assert scaled or x.dtype == experts.gate_up.dtype == experts.down.dtype
+    mxfp4 = experts.gate_up.dtype == uint8
+    scaled = experts.gate_up_scales is not None and not mxfp4
+    assert mxfp4 or scaled or x.dtype == experts.gate_up.dtype == experts.down.dtype
     assert x.stride(1) == 1
     assert experts.gate_up.is_contiguous() and experts.down.is_contiguous()
     assert all(part.is_contiguous() for part in (weights, *routes[:4]))
@@ -59,6 +63,7 @@ def fused_experts(
         *_run_sizes(experts.gate_up, experts.gate_up_scales),
         BIASED=experts.gate_up_bias is not None,
         SCALED=scaled,
+        MXFP4=mxfp4,
         INTERLEAVED=gate.interleaved,
         **shared,
     )
@@ -79,6 +84,7 @@ def fused_experts(
         *_run_sizes(experts.down, experts.down_scales),
         BIASED=experts.down_bias is not None,
         SCALED=scaled,
+        MXFP4=mxfp4,
         **shared,
     )
     # Adding to a token's row in place would not be deterministic.
@@ -90,6 +96,8 @@ def _run_sizes(weight: Tensor, scales: Tensor | None) -> tuple[int, int]:
     if scales is None:
         return 1, 1
     assert scales.is_contiguous()
+    if weight.dtype == uint8:
+        return 1, RUN
     outputs, inputs = (weight.shape[i] // scales.shape[i] for i in (1, 2))
     assert scales.shape[2] == 1 or inputs % BLOCK_IN == 0
     return outputs, inputs
@@ -115,6 +123,7 @@ def _gate_up(  # type: ignore[no-untyped-def]
     scaled_inputs,
     BIASED: tl.constexpr,  # noqa: N803
     SCALED: tl.constexpr,  # noqa: N803
+    MXFP4: tl.constexpr,  # noqa: N803
     INTERLEAVED: tl.constexpr,  # noqa: N803
     EXPERTS: tl.constexpr,  # noqa: N803
     BLOCK_ROWS: tl.constexpr,  # noqa: N803
@@ -134,10 +143,14 @@ def _gate_up(  # type: ignore[no-untyped-def]
         # Strides times numbers exceed 32 bits in large models.
         first = expert.to(tl.int64) * 2 * width
         x_rows = x + token[:, None] * x_stride + inner[None, :]
-        gate_columns = weight + (first + gates)[None, :] * inputs + inner[:, None]
-        up_columns = weight + (first + ups)[None, :] * inputs + inner[:, None]
+        if MXFP4:
+            gate_columns = weight + (first + gates) * (inputs // 2)
+            up_columns = weight + (first + ups) * (inputs // 2)
+        else:
+            gate_columns = weight + (first + gates)[None, :] * inputs + inner[:, None]
+            up_columns = weight + (first + ups)[None, :] * inputs + inner[:, None]
         gate_scales, up_scales = scales, scales
-        if SCALED:
+        if SCALED or MXFP4:
             runs = inputs // scaled_inputs
             gate_scales = scales + (first + gates) // scaled_outputs * runs
             up_scales = scales + (first + ups) // scaled_outputs * runs
@@ -147,8 +160,16 @@ def _gate_up(  # type: ignore[no-untyped-def]
             is_inner = start + inner < inputs
             mask = is_column[None, :] & is_inner[:, None]
             some_x = tl.load(x_rows + start, mask=is_row[:, None] & is_inner[None, :], other=0.0)
-            gate_part = tl.load(gate_columns + start, mask=mask, other=0.0)
-            up_part = tl.load(up_columns + start, mask=mask, other=0.0)
+            if MXFP4:
+                gate_part = mxfp4_tile(
+                    gate_columns, gate_scales, start, inputs, is_column, BLOCK_IN, BLOCK_OUT
+                )
+                up_part = mxfp4_tile(
+                    up_columns, up_scales, start, inputs, is_column, BLOCK_IN, BLOCK_OUT
+                )
+            else:
+                gate_part = tl.load(gate_columns + start, mask=mask, other=0.0)
+                up_part = tl.load(up_columns + start, mask=mask, other=0.0)
             if SCALED:
                 run = start // scaled_inputs
                 gate_scale = tl.load(gate_scales + run, mask=is_column, other=0.0)[None, :]
@@ -156,8 +177,8 @@ def _gate_up(  # type: ignore[no-untyped-def]
                 gate += tl.dot(some_x, gate_part.to(some_x.dtype)) * gate_scale
                 up += tl.dot(some_x, up_part.to(some_x.dtype)) * up_scale
             else:
-                gate = tl.dot(some_x, gate_part, gate)
-                up = tl.dot(some_x, up_part, up)
+                gate = tl.dot(some_x, gate_part.to(some_x.dtype), gate)
+                up = tl.dot(some_x, up_part.to(some_x.dtype), up)
         if BIASED:
             gate += tl.load(bias + first + gates, mask=is_column, other=0.0).to(tl.float32)[None, :]
             up += tl.load(bias + first + ups, mask=is_column, other=0.0).to(tl.float32)[None, :]
@@ -186,6 +207,7 @@ def _down(  # type: ignore[no-untyped-def]
     scaled_inputs,
     BIASED: tl.constexpr,  # noqa: N803
     SCALED: tl.constexpr,  # noqa: N803
+    MXFP4: tl.constexpr,  # noqa: N803
     EXPERTS: tl.constexpr,  # noqa: N803
     BLOCK_ROWS: tl.constexpr,  # noqa: N803
     BLOCK_OUT: tl.constexpr,  # noqa: N803
@@ -199,9 +221,12 @@ def _down(  # type: ignore[no-untyped-def]
         is_row, is_column = row < end_row, column < outputs
         first = expert.to(tl.int64) * outputs
         active_rows = active + row.to(tl.int64)[:, None] * inputs + inner[None, :]
-        columns = weight + (first + column)[None, :] * inputs + inner[:, None]
+        if MXFP4:
+            columns = weight + (first + column) * (inputs // 2)
+        else:
+            columns = weight + (first + column)[None, :] * inputs + inner[:, None]
         own_scales = scales
-        if SCALED:
+        if SCALED or MXFP4:
             own_scales = scales + (first + column) // scaled_outputs * (inputs // scaled_inputs)
         total = multiply(
             active_rows,
@@ -215,6 +240,7 @@ def _down(  # type: ignore[no-untyped-def]
             own_scales,
             scaled_inputs,
             SCALED,
+            MXFP4,
         )
         if BIASED:
             added = tl.load(bias + first + column, mask=is_column, other=0.0)

@@ -10,6 +10,7 @@ Read in this order:
     ops.py                 the operations of layers, torch's or faster ones
     mixture.py             what a mixture of experts computes: gates, weights, routes
     grouped.py             matrices of small integers
+    mxfp4.py               matrices of 4-bit floats
     fp8.py                 matrices of 8-bit floats, and a device's products with them
     lora/                  what adapters add
     parallel.py            the ranks that compute one model together

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from pando_worker.models.fp8 import Fp8Matrix
 from pando_worker.models.grouped import Grouping, Integers
+from pando_worker.models.mxfp4 import Mxfp4Matrix
 from pando_worker.models.ops import Ops, TorchOps
 from pando_worker.models.parallel import ParallelGroup
 
@@ -57,4 +58,4 @@ class Fill(NamedTuple):
     name: str  # in the checkpoint
     shape: tuple[int, ...]  # of the checkpoint's whole tensor
     part: tuple[slice, ...]  # this rank's part, one slice per dimension
-    memory: Tensor | Packed | Fp8Matrix
+    memory: Tensor | Packed | Fp8Matrix | Mxfp4Matrix

@@ -38,7 +38,7 @@ class ExpertWeights(NamedTuple):
     """This rank's; the biases of a mixture without any are None.
 
     Matrices of e4m3 have float32 scales, [experts, outputs / m, inputs / n]: one for each m outputs
-    and n inputs.
+    and n inputs. Those of mxfp4 are uint8, as in `Mxfp4Matrix`.
     """
 
     gate_up: Tensor  # [experts, 2 * width, hidden_size]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from pando_worker.attention.backend import AttentionBackend
 from pando_worker.attention.kv_pool import TokenToKVPool
 from pando_worker.cuda.device import find_device
-from pando_worker.cuda.fp8 import choose_fp8
+from pando_worker.cuda.fp8 import choose_fp8, choose_mxfp4
 from pando_worker.models.config import ModelConfig, read_config
 from pando_worker.models.errors import DoesNotFit, UnsupportedModel
 from pando_worker.models.kinds.encoder_decoder import TextInput, source_positions
@@ -102,6 +102,7 @@ def load_model(
     tower = _tower(settings, config, dtype, device)
     image_bytes = settings.image_cache_mib * 2**20 if tower else 0
     fp8 = choose_fp8(settings, device, dtype)
+    mxfp4 = choose_mxfp4(settings, device, dtype)
     model = build_model(
         config,
         dtype,
@@ -111,6 +112,7 @@ def load_model(
         ops,
         scheme,
         fp8,
+        mxfp4,
         expert_parallel=settings.enable_expert_parallel,
     )
     if settings.enable_expert_parallel:

@@ -1,5 +1,6 @@
 """GPT-OSS (`GptOssForCausalLM`): attention sinks, windows in every other layer, experts with biases
-and a clamped SwiGLU. Its mxfp4 files are decoded while they are read (see `quantization.py`).
+and a clamped SwiGLU. Its mxfp4 files are decoded while they are read, or on a GPU while it
+multiplies (see `quantization.py`).
 """
 
 from functools import partial

@@ -1,7 +1,7 @@
 """The weights of linear layers and tables: floating-point numbers, small integers or 8-bit floats.
 
 Layers are created with plain weights. Before memory is allocated, the loader, which knows the
-checkpoint, may replace some of them (loading/quantize.py, loading/keep_fp8.py).
+checkpoint, may replace some of them (loading/quantize.py, loading/keep_narrow.py).
 """
 
 from collections.abc import Sequence

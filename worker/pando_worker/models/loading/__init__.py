@@ -10,7 +10,7 @@ Read in this order:
     quantization.py       checkpoints of quantized weights
     schemes/              how weights become integers
     quantize.py           a model whose weights are integers
-    keep_fp8.py           a model whose fp8 weights stay as they are
+    keep_narrow.py        a model whose fp8 or mxfp4 weights stay as they are
     keep_halves.py        a decoder whose weights stay in 16 bits
     kv_scales.py          scales of keys and values in fp8
     fills.py              what of a checkpoint a model needs

@@ -28,16 +28,20 @@ from pando_worker.models.layers.weight import Fp8Weight
 from pando_worker.models.loading.checkpoint import open_checkpoint, weight_files
 from pando_worker.models.loading.checkpoint_tensor import Stored
 from pando_worker.models.loading.fills import model_fills
-from pando_worker.models.loading.keep_fp8 import keep_fp8
 from pando_worker.models.loading.keep_halves import keep_halves
+from pando_worker.models.loading.keep_narrow import keep_fp8, keep_mxfp4
 from pando_worker.models.loading.quantization import (
     Fp8,
+    Mxfp4,
+    Mxfp4Tensor,
     Quantization,
     ScaledTensor,
     read_quantization,
 )
 from pando_worker.models.loading.quantize import quantize_weights
 from pando_worker.models.loading.schemes.scheme import Scheme
+from pando_worker.models.mixture import FusedExperts
+from pando_worker.models.mxfp4 import Mxfp4Matrix
 from pando_worker.models.ops import Ops, TorchOps
 from pando_worker.models.parallel import ParallelGroup
 from pando_worker.models.registry import FAMILIES, family
@@ -66,6 +70,7 @@ def build_model(
     ops: Ops | None = None,
     scheme: Scheme | None = None,
     fp8: Fp8Products | None = None,
+    mxfp4: FusedExperts | None = None,
     *,
     expert_parallel: bool = False,
 ) -> "OwnModel | TransformersCausalLM":
@@ -77,6 +82,7 @@ def build_model(
         ops: what our own layers compute with, torch's own by default
         scheme: of weights that are to be integers; all are floating-point by default
         fp8: the device's products, if fp8 weights stay as they are; by default they are decoded
+        mxfp4: the device's kernels, if experts in mxfp4 stay as they are; likewise
         expert_parallel: as of `Build`
 
     Raises:
@@ -113,9 +119,11 @@ def build_model(
             if scheme is not None and isinstance(model, EncoderDecoder):
                 with open_checkpoint(config.path.parent) as tensors:
                     keep_halves(model, _named(tensors, config, model))
-            if fp8 is not None and isinstance(model, CausalLM) and _is_fp8(config):
+            if fp8 is not None and isinstance(model, CausalLM) and _is(config, Fp8):
                 with open_checkpoint(config.path.parent) as tensors:
                     keep_fp8(model, _named(tensors, config, model), fp8)
+            if mxfp4 is not None and isinstance(model, CausalLM) and _is(config, Mxfp4):
+                keep_mxfp4(model, mxfp4)
             log.info("%s runs on pando's own code for it", config.architecture)
             return model
     if config.classifier is not None:
@@ -231,17 +239,22 @@ def _of_other_ranks(model: nn.Module) -> set[str]:
     }
 
 
-def _is_fp8(config: ModelConfig) -> bool:
-    return isinstance(read_quantization(config), Fp8)
+def _is(config: ModelConfig, kind: type[Fp8 | Mxfp4]) -> bool:
+    return isinstance(read_quantization(config), kind)
 
 
 def _log_decoded(quantization: Quantization, model: nn.Module) -> None:
-    kinds = (ColumnParallelLinear, RowParallelLinear, MixtureOfExperts)
-    layers = [module for module in model.modules() if isinstance(module, kinds)]
-    kept = sum(_stays_fp8(layer) for layer in layers)
+    of_experts = isinstance(quantization, Mxfp4)
+    what = "mixtures" if of_experts else "linear layers and mixtures"
+    layers = [
+        module
+        for module in model.modules()
+        if isinstance(module, MixtureOfExperts)
+        or (isinstance(module, ColumnParallelLinear | RowParallelLinear) and not of_experts)
+    ]
+    kept = sum(_stays_narrow(layer) for layer in layers)
     if kept:
-        name = quantization.name
-        log.info("%d of %d linear layers and mixtures stay in %s", kept, len(layers), name)
+        log.info("%d of %d %s stay in %s", kept, len(layers), what, quantization.name)
     if kept < len(layers):
         log.warning(
             "the weights%s are %s and are decoded while they load: the model takes the memory and"
@@ -251,7 +264,7 @@ def _log_decoded(quantization: Quantization, model: nn.Module) -> None:
         )
 
 
-def _stays_fp8(layer: ColumnParallelLinear | RowParallelLinear | MixtureOfExperts) -> bool:
+def _stays_narrow(layer: ColumnParallelLinear | RowParallelLinear | MixtureOfExperts) -> bool:
     if isinstance(layer, MixtureOfExperts):
         return layer.gate_up_scales is not None
     return isinstance(layer.weight, Fp8Weight)
@@ -318,8 +331,8 @@ def _fill(tensor: Stored, fills: list[Fill], scheme: Scheme | None) -> None:
         if isinstance(memory, Tensor):
             memory.copy_(tensor.read(part, memory.device))
             continue
-        if isinstance(memory, Fp8Matrix):
-            assert isinstance(tensor, ScaledTensor), "only such weights are kept"
+        if isinstance(memory, Fp8Matrix | Mxfp4Matrix):
+            assert isinstance(tensor, ScaledTensor | Mxfp4Tensor), "only such weights are kept"
             kept = tensor.kept(part, memory.values.device)
             memory.values.copy_(kept.values)
             memory.scales.copy_(kept.scales)

@@ -2,8 +2,8 @@
 
 Decoded means: to numbers of the model's dtype, while it loads. The model is then computed with and
 held in memory as if it had never been quantized; what remains of the quantization is its rounding
-of the weights. Where a device multiplies with fp8, linear layers keep it (keep_fp8.py). Scales of
-activations are not used; those of keys and values are read where the KV pool is in fp8
+of the weights. Where a device multiplies with fp8 or mxfp4, layers keep it (keep_narrow.py). Scales
+of activations are not used; those of keys and values are read where the KV pool is in fp8
 (kv_scales.py).
 
 Read are
@@ -32,9 +32,9 @@ from pando_worker.models.config import ModelConfig
 from pando_worker.models.errors import BrokenCheckpoint, UnsupportedModel
 from pando_worker.models.fp8 import BLOCK, Fp8Matrix, Scaling
 from pando_worker.models.loading.checkpoint_tensor import Stored
+from pando_worker.models.mxfp4 import RUN, Mxfp4Matrix
 from pando_worker.models.rope import Count
 
-MXFP4_GROUP = 32  # values with one scale
 _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
 # What may lie beside a weight, and is no weight.
@@ -135,12 +135,12 @@ class Mxfp4:
             if name.endswith("_blocks"):
                 logical = name.removesuffix("_blocks")
                 scales = tensors.get(f"{logical}_scales")
-                if scales is None or (*scales.shape, MXFP4_GROUP // 2) != tensor.shape:
+                if scales is None or (*scales.shape, RUN // 2) != tensor.shape:
                     raise BrokenCheckpoint(
                         f"{tensor.path}: {name} is {list(tensor.shape)}, {logical}_scales is"
                         f" {scales and list(scales.shape)}"
                     )
-                result[logical] = _Mxfp4Tensor(tensor, scales)
+                result[logical] = Mxfp4Tensor(tensor, scales)
             elif not name.endswith("_scales"):
                 result[name] = tensor
         return result
@@ -195,7 +195,7 @@ class ScaledTensor:
 
 
 @dataclass(frozen=True, slots=True)
-class _Mxfp4Tensor:
+class Mxfp4Tensor:
     """A `Stored` weight, [experts, inputs, outputs], from 4-bit floats with scales along inputs."""
 
     blocks: Stored  # U8 [experts, outputs, inputs / 32, 16], two values a byte, first the low one
@@ -209,17 +209,24 @@ class _Mxfp4Tensor:
     @property
     def shape(self) -> tuple[int, ...]:
         experts, outputs, groups = self.scales.shape
-        return experts, groups * MXFP4_GROUP, outputs
+        return experts, groups * RUN, outputs
+
+    def kept(self, part: tuple[slice, ...], device: torch.device) -> Mxfp4Matrix:
+        """A part as it is; of the inputs, whole runs."""
+        experts, inputs, outputs = part
+        runs = slice(inputs.start // RUN, inputs.stop // RUN)
+        values = self.blocks.read((experts, outputs, runs, slice(0, RUN // 2)), device)
+        return Mxfp4Matrix(values.flatten(2), self.scales.read((experts, outputs, runs), device))
 
     def read(self, part: tuple[slice, ...], device: torch.device) -> Tensor:
         experts, inputs, outputs = part
-        groups = slice(inputs.start // MXFP4_GROUP, -(-inputs.stop // MXFP4_GROUP))
+        groups = slice(inputs.start // RUN, -(-inputs.stop // RUN))
         blocks = self.blocks.read((experts, outputs, groups, slice(0, 16)), device)
         exponents = self.scales.read((experts, outputs, groups), device)
         scales = exponents.view(torch.float8_e8m0fnu).float()[..., None]
         values = functional.embedding(blocks.int(), _byte_values(device))
         values = values.flatten(-2).mul_(scales).flatten(-2)
-        skipped = groups.start * MXFP4_GROUP
+        skipped = groups.start * RUN
         return values[..., inputs.start - skipped : inputs.stop - skipped].mT
 
 

@@ -31,6 +31,7 @@ from pando_worker.models.mixture import (
     Routes,
     sort_by_expert,
 )
+from pando_worker.models.mxfp4 import RUN, Mxfp4Matrix
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +138,7 @@ class MixtureOfExperts(nn.Module):
         self.down_bias = build.parameter(own, hidden_size) if bias else None
         self.gate_up_scales: nn.Parameter | None = None
         self.down_scales: nn.Parameter | None = None
-        self._of_fp8: FusedExperts | None = None
+        self._of_narrow: FusedExperts | None = None
         self._choice = choice
         assert not (exact_router and bias)
         self._exact_router = exact_router
@@ -152,7 +153,7 @@ class MixtureOfExperts(nn.Module):
         step = None if self.lora is None else self.lora.router.memory.step
         weights, ids = self._choice(self._logits(x, step))
         routes = sort_by_expert(ids, len(self.router), self.experts)
-        fused = self._of_fp8 or self._ops.fused_experts
+        fused = self._of_narrow or self._ops.fused_experts
         changed = step is not None and not step.linear_alone  # by adapters
         if fused is not None and not changed and fused.takes(len(routes.rows), len(self.router)):
             outputs = fused.run(x, weights, routes, self._weights, self._gate)
@@ -194,9 +195,32 @@ class MixtureOfExperts(nn.Module):
             made = (nn.Parameter(each, requires_grad=False) for each in (values, scales))
             return next(made), next(made)
 
-        self._of_fp8 = fused
+        self._of_narrow = fused
         self.gate_up, self.gate_up_scales = pair(self.gate_up)
         self.down, self.down_scales = pair(self.down)
+
+    def keep_mxfp4(self, fused: FusedExperts) -> None:
+        """Have matrices of 4-bit floats, which are multiplied by `fused` only: not for adapters."""
+
+        def pair(plain: Tensor) -> tuple[nn.Parameter, nn.Parameter]:
+            experts, outputs, inputs = plain.shape
+            shapes = (experts, outputs, inputs // 2), (experts, outputs, inputs // RUN)
+            made = (torch.empty(shape, dtype=torch.uint8, device="meta") for shape in shapes)
+            values, scales = (nn.Parameter(each, requires_grad=False) for each in made)
+            return values, scales
+
+        self._of_narrow = fused
+        self.gate_up, self.gate_up_scales = pair(self.gate_up)
+        self.down, self.down_scales = pair(self.down)
+
+    def memory_by_input(self, weight: Tensor, place: int) -> Tensor | Mxfp4Matrix:
+        """The memory of a row of `gate_up` or `down`, for numbers [1, inputs, outputs]."""
+        one = slice(place, place + 1)
+        if weight.dtype != torch.uint8:
+            return weight[one].mT
+        scales = self.gate_up_scales if weight is self.gate_up else self.down_scales
+        assert scales is not None
+        return Mxfp4Matrix(weight[one], scales[one])
 
     def memory_of_gate(self, expert: int) -> Tensor | Fp8Matrix:
         return _part(self.gate_up, self.gate_up_scales, expert, slice(0, len(self.rows.taken)))

@@ -8,6 +8,7 @@ from torch import Tensor
 from pando_worker.adapters.layout import Section
 from pando_worker.models.build import Fill
 from pando_worker.models.layers.experts.mixture import ExpertSections, MixtureOfExperts
+from pando_worker.models.mxfp4 import Mxfp4Matrix
 
 ALL = slice(None)
 
@@ -95,13 +96,13 @@ class StackedByInput:
         )
         # One by one, so that no second copy of all experts exists.
         for place, expert in enumerate(moe.experts):
-            one, here = slice(expert, expert + 1), slice(place, place + 1)
-            for columns, memory in self._gate_up(moe.gate_up[here], total, taken):
+            one = slice(expert, expert + 1)
+            both = moe.memory_by_input(moe.gate_up, place)
+            for columns, memory in self._gate_up(both, total, taken):
                 shape = (experts, hidden_size, 2 * total)
-                yield Fill(self.gate_up, shape, (one, every, columns), memory.mT)
-            yield Fill(
-                self.down, (experts, total, hidden_size), (one, mine, every), moe.down[here].mT
-            )
+                yield Fill(self.gate_up, shape, (one, every, columns), memory)
+            down = moe.memory_by_input(moe.down, place)
+            yield Fill(self.down, (experts, total, hidden_size), (one, mine, every), down)
         yield from self._biases(moe)
 
     def of_expert(self, expert: int) -> tuple[str, ...]:
@@ -111,7 +112,8 @@ class StackedByInput:
         hidden_size, (total, taken) = moe.router.shape[1], moe.rows
         share, every = (taken.start, taken.stop), (0, hidden_size)
         columns = tuple(
-            (part.start, part.stop) for part, _ in self._gate_up(moe.gate_up[:1], total, taken)
+            (part.start, part.stop)
+            for part, _ in self._gate_up(moe.memory_by_input(moe.gate_up, 0), total, taken)
         )
         module = self.gate_up.rpartition(".")[0]
         experts = range(len(moe.router))
@@ -143,12 +145,15 @@ class StackedByInput:
             ),
         )
 
-    def _gate_up(self, memory: Tensor, total: int, taken: range) -> Iterator[tuple[slice, Tensor]]:
-        """This rank's columns of the checkpoint's tensor, and the rows of memory for them."""
+    def _gate_up(
+        self, memory: Tensor | Mxfp4Matrix, total: int, taken: range
+    ) -> Iterator[tuple[slice, Tensor | Mxfp4Matrix]]:
+        """This rank's columns of the checkpoint's tensor, and the columns of memory for them."""
         if self.interleaved:
             yield slice(2 * taken.start, 2 * taken.stop), memory
             return
-        for first, half in zip((0, total), memory.chunk(2, dim=1), strict=True):
+        assert isinstance(memory, Tensor), "matrices of mxfp4 are interleaved"
+        for first, half in zip((0, total), memory.chunk(2, dim=2), strict=True):
             yield slice(first + taken.start, first + taken.stop), half
 
     def _biases(self, moe: MixtureOfExperts) -> Iterator[Fill]:

@@ -1,4 +1,5 @@
-"""Keeps the fp8 matrices of a checkpoint as they are, where the device multiplies with them.
+"""Keeps the fp8 and mxfp4 matrices of a checkpoint as they are, where the device multiplies with
+them.
 
 That happens before the model has memory, so its size is known before anything is read.
 """
@@ -13,6 +14,8 @@ from pando_worker.models.layers.weight import Fp8Weight
 from pando_worker.models.loading.checkpoint_tensor import Stored
 from pando_worker.models.loading.fills import fills_of
 from pando_worker.models.loading.quantization import ScaledTensor
+from pando_worker.models.mixture import FusedExperts
+from pando_worker.models.mxfp4 import RUN
 
 _ALIGNED = 16  # what products by rows need of both sizes
 
@@ -33,6 +36,15 @@ def keep_fp8(model: CausalLM, tensors: Mapping[str, Stored], products: Fp8Produc
             scaling = _scaling(name, module, tensors)
             if scaling is not None:
                 module.keep_fp8(scaling, products.experts)
+
+
+def keep_mxfp4(model: CausalLM, experts: FusedExperts) -> None:
+    """Experts of GPT-OSS, unless a rank's share of their inputs ends within a run of numbers."""
+    for module in model.modules():
+        if isinstance(module, MixtureOfExperts):
+            taken = module.rows.taken
+            if taken.start % RUN == 0 and taken.stop % RUN == 0:
+                module.keep_mxfp4(experts)
 
 
 def _scaling(
