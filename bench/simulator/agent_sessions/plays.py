@@ -38,6 +38,10 @@ RULES = {
         Rule(name="lpm", engine={"schedule_policy": "lpm"}),
         Rule(name="bound, lpm", engine={"schedule_policy": "lpm"}, bound_sessions=True),
         Rule(name="bound, hrrn", engine={"schedule_policy": "hrrn"}, bound_sessions=True),
+        *(
+            Rule(name=f"{policy}, lpm", policy=policy, engine={"schedule_policy": "lpm"})
+            for policy in ("smg", "llm_d", "dynamo")
+        ),
     )
 }
 

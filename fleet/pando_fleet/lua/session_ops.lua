@@ -1,10 +1,11 @@
 -- session_ops() returns `hold_back`, for the calls that bound sessions.
 --
 -- The sessions of one pool, and their working set: the KV tokens that must stay cached so that none of
--- them computes its conversation again. `sessions` (a hash) has a row for each, by the key of the last
--- landmark on its last prompt's path: every $LANDMARK_CHUNKS-th chunk is one. A call that extends that
--- prompt has this landmark on its own path, so sessions need no names. The field '' has the working set
--- as of its last count.
+-- them computes its conversation again. `sessions` (a hash) has a row for each, by the key of a landmark
+-- on its last prompt's path: every $LANDMARK_CHUNKS-th chunk is one. A call that extends that prompt has
+-- this landmark on its own path, so sessions need no names. A first call's is its last landmark, because
+-- it may share those before with others; a later call's is the one before, because agents change the end
+-- of a prompt when they extend it. The field '' has the working set as of its last count.
 --
 -- A call may have a name, too. By the name's digest, `sessions` has the field of the session that used it
 -- last. A call that extends no session continues that one, if its last call has ended: its agent has
@@ -25,10 +26,16 @@
 -- later ones, how often sessions returned, and for how many stays they paused. With fewer returns than
 -- stays, memory for them costs the pool more than computation, so they weigh by that ratio, and the
 -- working set counts as little against their calls.
+--
+-- Where replicas have time to spare, a conversation that was evicted can be computed again and delay
+-- nobody. The pool notes the share of its replicas with requests that wait for a first token; in the
+-- rest of the time it could compute as large a share of its memory again, so the working set may be
+-- larger than the memory by that. New sessions get half of it, so that those that return after a long
+-- pause find room, and seldom wait: all long waits of calls were theirs.
 
 local COUNT_MS = 250 -- between two counts of the working set
 local ROW_MS = 1 -- between them for each session, so that counts take a hundredth of the time
-local FIRST_LOOK = 4 -- landmarks; a call rarely adds more to its session's last prompt
+local FIRST_LOOK = 5 -- landmarks; a call rarely adds more to its session's last prompt
 local FORGET_MS = 3600000 -- of a pause
 local AT_ONCE = 1000 -- fields per call
 local ASSUMED = 8 -- returns, before any is known
@@ -57,12 +64,12 @@ local function set_in(row)
     return {
       counted = counted, held = held, sessions = sessions, active = active,
       first_returns = first_returns, first_stays = first_stays,
-      later_returns = later_returns, later_stays = later_stays,
+      later_returns = later_returns, later_stays = later_stays, busy = busy,
     }
   end
   return {
     counted = 0, held = 0, sessions = 0, active = 0, first_returns = 0, first_stays = 0,
-    later_returns = 0, later_stays = 0,
+    later_returns = 0, later_stays = 0, busy = 1,
   }
 end
 
@@ -90,7 +97,8 @@ local function find_session(sessions, path, name)
     for i = 1, count do
       local session = rows[i] and session_in(rows[i])
       if session then
-        return set, session, fields[i], newest, named
+        local place = math.max(1, last - 1) -- what follows may be changed by the next call
+        return set, session, fields[i], chunk_key(path, place * $LANDMARK_CHUNKS), named
       end
     end
     from, look = to - 1, last
@@ -221,12 +229,31 @@ local function count_sessions(sessions, leases, memory, set, before, now)
   in_parts('HDEL', sessions, gone)
 end
 
+-- Notes how many of the replicas are busy, as a mean over about the time in which the pool computes as
+-- many tokens as it holds.
+local function note_busy(set, ready, memory, passed_ms)
+  local busy = 0
+  for _, r in ipairs(ready) do
+    busy = busy + (r.load.waiting > 0 and 1 / #ready or 0)
+  end
+  set.busy = busy + (set.busy - busy) * math.exp(-passed_ms / 1000 / memory.seconds)
+end
+
+-- How large the working set may become by this call.
+local function room_of(memory, set, is_back)
+  local spare = 1 - set.busy
+  return memory.capacity * (1 + (is_back and spare or spare / 2))
+end
+
 -- Counts the working set anew, unless that was done a moment ago. A count is noted whatever becomes of
 -- the call, so that no flood of calls makes each of them count.
-local function keep_counted(sessions, leases, memory, set, now)
+local function keep_counted(sessions, leases, ready, memory, set, now)
   local before = set.counted
   if before <= now and now - before < math.max(COUNT_MS, ROW_MS * set.sessions) then
     return
+  end
+  if before > 0 then
+    note_busy(set, ready, memory, now - before)
   end
   set.counted = now
   count_sessions(sessions, leases, memory, set, before, now)
@@ -246,7 +273,7 @@ local function hold_back(sessions, leases, ask, shared, ready, now, explain)
     return nil
   end
   local set, session, field, new_field, named = find_session(sessions, ask.path, ask.session)
-  keep_counted(sessions, leases, memory, set, now)
+  keep_counted(sessions, leases, ready, memory, set, now)
   local rewritten = not session and session_named(sessions, leases, named) or nil
   session = session or rewritten
   local is_back = session ~= nil
@@ -255,8 +282,9 @@ local function hold_back(sessions, leases, ask, shared, ready, now, explain)
   local needs = math.min(held, memory.capacity / #ready) -- a session is at one replica
   local is_in_time = is_back and goes_on(session, memory, now)
   local likely = likely_of(set, is_back and 'later' or 'first')
-  if not is_in_time and ask.may_wait and likely * (others + needs) > memory.capacity then
-    local working_set_tokens, capacity_tokens, active = others, memory.capacity, set.active
+  local room = room_of(memory, set, is_back)
+  if not is_in_time and ask.may_wait and likely * (others + needs) > room then
+    local working_set_tokens, capacity_tokens, active = others, math.floor(room), set.active
     return $pack(CROWDED)
   end
   if explain then

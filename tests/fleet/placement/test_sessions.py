@@ -4,6 +4,7 @@ The replica holds 100,000 tokens and computes 1,000 a second, so a session that 
 100 s goes on.
 """
 
+from math import exp
 from typing import Any
 
 import pytest
@@ -56,6 +57,11 @@ async def weight_of_a_new_session(world: World, name: str) -> float:
     return ((await noted(world)).held - before) / 6_400
 
 
+async def keep_busy(world: World) -> None:
+    """A prompt that is no session waits for its first token for an hour."""
+    await world.place(path("short", 1), CHUNK_TOKENS, lease_ms=3_600_000)
+
+
 async def after(world: World, seconds: float) -> None:
     """Later, when the replica has sent another heartbeat."""
     world.now_ms += int(1000 * seconds)
@@ -94,6 +100,7 @@ async def test_what_sessions_share_counts_once(world: World) -> None:
 
 async def test_a_short_pause_keeps_the_place_and_a_long_one_lends_it(world: World) -> None:
     await world.beat("a")
+    await keep_busy(world)
     for name in ("one", "two"):
         await ended(world, name, 45_000)
     await after(world, 90)
@@ -107,6 +114,7 @@ async def test_a_short_pause_keeps_the_place_and_a_long_one_lends_it(world: Worl
 
 async def test_a_pause_weighs_less_the_longer_it_lasts(world: World) -> None:
     await world.beat("a")
+    await keep_busy(world)
     await ended(world, "one", 64_000)
     shares = []
     for _ in range(4):
@@ -114,6 +122,35 @@ async def test_a_pause_weighs_less_the_longer_it_lasts(world: World) -> None:
         shares.append((await crowded(world, "two", 99_000)).working_set_tokens / 64_000)
     # With 100 s to stay: the probability of a return within them, after 100, 200, 300, 400 s.
     assert shares == pytest.approx([1 / 2, 1 / 3, 1 / 4, 1 / 5], rel=0.02)
+
+
+async def test_new_sessions_get_half_of_the_time_to_spare_and_returning_ones_all(
+    world: World,
+) -> None:
+    """The pool has been idle, so it could compute all that it holds once more."""
+    await world.beat("a")
+    await ended(world, "looks", 512)
+    await after(world, 900)
+    await ended(world, "back", 40_000)
+    await after(world, 300)  # beyond the 100 s to which its computation compares
+    for number in range(4):  # 128,000 tokens, and 10,000 for the one that pauses
+        await call(world, f"{number}", 32_000)
+    found = await crowded(world, "more", 16_000)
+    assert not found.is_back
+    assert found.working_set_tokens == pytest.approx(138_000, rel=0.01)
+    await call(world, "back", 41_000)
+
+
+async def test_a_pool_that_gets_busy_takes_less_and_less(world: World) -> None:
+    await world.beat("a")
+    await ended(world, "looks", 512)
+    await after(world, 900)
+    for number in range(4):  # 128,000 tokens of sessions that run, which keeps the replica busy
+        await call(world, f"{number}", 32_000)
+    await after(world, 30)
+    await call(world, "looks", 512, may_wait=False)
+    assert (await noted(world)).busy == pytest.approx(1 - exp(-30 / 100), rel=0.02)
+    await crowded(world, "small", 16_000)
 
 
 async def test_single_questions_are_learned_to_weigh_little_and_never_to_wait(world: World) -> None:
@@ -253,6 +290,18 @@ async def test_a_call_is_its_sessions_however_much_it_adds(world: World, added: 
     await ended(world, "one", 64 * (1_000 + added))
     assert (await noted(world)).sessions == 1
     assert await world.redis.hlen(PoolKeys(POOL).sessions) == 1 + 1
+
+
+async def test_a_call_that_changes_the_end_of_its_sessions_prompt_continues_it(
+    world: World,
+) -> None:
+    await world.beat("a")
+    await ended(world, "one", 64 * 960)
+    await ended(world, "one", 64 * 1_003)
+    kept = path("one", 995)
+    other = kept + path("other", 1_040)[len(kept) :]
+    await world.place(other, 64 * 1_040, bounds_sessions=True, output_tokens=0)
+    assert (await noted(world)).sessions == 1
 
 
 async def test_short_prompts_are_never_held_back(world: World) -> None:

@@ -86,6 +86,7 @@ class WorkingSetRow(NamedTuple):
     first_stays: float  # for how many stays they paused then
     later_returns: float  # after a later call
     later_stays: float
+    busy: float  # share of the replicas with requests before their first token
 
 
 class QueueRow(NamedTuple):
@@ -170,7 +171,7 @@ ADAPTERS = Packed("adapters", AdapterTerms, 1, is_versioned_in_front=True)
 PART = Packed("part", Part, 1)
 LOAD = Packed("load", Load, 1)
 SESSION = Packed("session", SessionRow, 3)
-WORKING_SET = Packed("working_set", WorkingSetRow, 4)
+WORKING_SET = Packed("working_set", WorkingSetRow, 5)
 CROWDED = Packed("crowded", Crowded)
 QUEUE = Packed("queue", QueueRow, 1)
 CANDIDATE = Packed("candidate", Candidate)
