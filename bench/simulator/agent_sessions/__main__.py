@@ -18,7 +18,7 @@ from bench.simulator.side_by_side import side_by_side
     help="agents' sessions, such as agent_sessions.jsonl.gz",
 )
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path), required=True)
-@click.option("--rule", "rules", multiple=True, type=click.Choice(list(RULES)), help="default: all")
+@click.option("--rule", "rules", multiple=True, type=click.Choice(RULES), help="default: all")
 @click.option("--sessions", "counts", multiple=True, type=int, help="at once; default: all")
 @click.option("--replicas", default=4, show_default=True)
 @click.option("--capacity-tokens", default=1_500_000, show_default=True, help="of a replica")

@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
 
 from pando.sim import work
 from pando.sim.plan import make_plan
+from pando_sim.session_rules import SESSION_RULES
 from pando_sim.settings import SimSettings
 
 CONTEXT_TOKENS = 200_000
@@ -16,34 +16,10 @@ CONTEXT_TOKENS = 200_000
 
 COUNTS = (40, 80, 160, 320)
 
+RIVALS = ("smg", "llm_d", "dynamo")
+"""Placement policies of other routers, with workers whose order is `lpm`."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """
-    Attributes:
-        engine: settings of the workers
-        bound_sessions: routers let no more sessions run than the pool's memory holds
-    """
-
-    name: str
-    policy: str = "cache_aware"
-    engine: dict[str, object] = field(default_factory=dict)
-    bound_sessions: bool = False
-
-
-RULES = {
-    rule.name: rule
-    for rule in (
-        Rule(name="fcfs", engine={"schedule_policy": "fcfs"}),
-        Rule(name="lpm", engine={"schedule_policy": "lpm"}),
-        Rule(name="bound, lpm", engine={"schedule_policy": "lpm"}, bound_sessions=True),
-        Rule(name="bound, hrrn", engine={"schedule_policy": "hrrn"}, bound_sessions=True),
-        *(
-            Rule(name=f"{policy}, lpm", policy=policy, engine={"schedule_policy": "lpm"})
-            for policy in ("smg", "llm_d", "dynamo")
-        ),
-    )
-}
+RULES = (*SESSION_RULES, *RIVALS)
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,20 +46,19 @@ class Play(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def play(cell: Cell, trace: Path) -> Play:
+    is_rival = cell.rule in RIVALS
     settings = SimSettings(
         trace=(str(trace),),
-        policy=(RULES[cell.rule].policy,),
+        policy=(cell.rule if is_rival else "cache_aware",),
+        session_rule=("lpm" if is_rival else cell.rule,),
         sessions=cell.sessions,
         session_hours=cell.hours,
         replicas=cell.replicas,
         capacity_tokens=cell.capacity_tokens,
         context_length=CONTEXT_TOKENS,
-        bound_sessions=RULES[cell.rule].bound_sessions,
         csv=False,
     )
     (task,) = make_plan(settings).tasks
-    worker = replace(task.spec.worker, engine=RULES[cell.rule].engine)
-    task = replace(task, spec=replace(task.spec, worker=worker))
     found = work.digested(task, asyncio.run(work.run(task))).statistics
     sessions, ttft = found.sessions, found.ttft
     assert sessions is not None and ttft is not None and found.hit_rate is not None

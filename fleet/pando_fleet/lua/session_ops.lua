@@ -284,7 +284,7 @@ local function hold_back(sessions, leases, ask, shared, ready, now, explain)
   local likely = likely_of(set, is_back and 'later' or 'first')
   local room = room_of(memory, set, is_back)
   if not is_in_time and ask.may_wait and likely * (others + needs) > room then
-    local working_set_tokens, capacity_tokens, active = others, math.floor(room), set.active
+    local working_set_tokens, room_tokens, active = others, math.floor(room), set.active
     return $pack(CROWDED)
   end
   if explain then

@@ -334,7 +334,7 @@ class Placer:
             crowded, _ = CROWDED.unpack(found[1])
             return PoolCrowded(
                 f"the sessions of pool {self._pool!r} hold {crowded.working_set_tokens:,} of"
-                f" {crowded.capacity_tokens:,} tokens",
+                f" {crowded.room_tokens:,} tokens",
                 crowded,
             )
         if found is None:

@@ -60,7 +60,7 @@ def waits_for_memory(crowded: Crowded) -> str:
     session = "this one returns after a long pause" if crowded.is_back else "this one is new"
     return (
         f"waits: {first} first, working set {crowded.working_set_tokens:,} of"
-        f" {crowded.capacity_tokens:,} tokens, and {session}"
+        f" {crowded.room_tokens:,} tokens, and {session}"
     )
 
 

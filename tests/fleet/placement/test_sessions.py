@@ -73,7 +73,7 @@ async def test_sessions_are_placed_until_their_tokens_fill_the_pool(world: World
     for name in ("one", "two", "three"):
         await call(world, name, 32_000)
     found = await crowded(world, "four", 32_000)
-    assert (found.working_set_tokens, found.capacity_tokens) == (96_000, 100_000)
+    assert (found.working_set_tokens, found.room_tokens) == (96_000, 100_000)
     assert (found.active, found.is_back) == (3, False)
     await call(world, "small", 3_000)  # it fits
 

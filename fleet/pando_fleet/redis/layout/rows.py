@@ -161,7 +161,7 @@ class Crowded(msgspec.Struct, frozen=True, gc=False):
     """Why a session's call is not placed: the working set has no room for the session."""
 
     working_set_tokens: int
-    capacity_tokens: int  # the pool's, and what its time to spare is worth
+    room_tokens: int  # the pool's memory, and what its time to spare is worth
     active: int  # other sessions that go on without waiting
     is_back: bool  # the session is known, and returns after a pause
 
