@@ -14,9 +14,9 @@ from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 from pando_worker.attention.kv_pool import TokenToKVPool
 from pando_worker.attention.torch_backend import TorchAttention
-from pando_worker.cuda import fp8
-from pando_worker.cuda.fp8 import choose_mxfp4
+from pando_worker.cuda import mxfp4
 from pando_worker.cuda.fused_experts import fused_experts
+from pando_worker.cuda.mxfp4 import choose_mxfp4
 from pando_worker.models.config import read_config
 from pando_worker.models.layers.causal_lm import CausalLM
 from pando_worker.models.layers.experts.mixture import MixtureOfExperts
@@ -154,8 +154,8 @@ def test_a_model_in_mxfp4_is_that_of_transformers_and_smaller(
 def test_mxfp4_stays_on_every_gpu_unless_adapters_change_experts(
     options: dict[str, Any], dtype: torch.dtype, stays: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fp8, "missing_for_triton", lambda: None)
+    monkeypatch.setattr(mxfp4, "missing_for_triton", lambda: None)
     asked = WorkerSettings(model="m", **{"device": "cuda"} | options)
     assert (choose_mxfp4(asked, torch.device(asked.device), dtype) is not None) == stays
-    monkeypatch.setattr(fp8, "missing_for_triton", lambda: "there is no C compiler")
+    monkeypatch.setattr(mxfp4, "missing_for_triton", lambda: "there is no C compiler")
     assert choose_mxfp4(asked, torch.device(asked.device), dtype) is None

@@ -7,7 +7,8 @@
     fused_experts.py  a mixture of experts, from its tokens to their sums
     expert_product.py  the products of experts as a Triton kernel, where torch has no kernel
     sum_norm.py  sums over ranks with the norm behind them, by flashinfer
-    mxfp4_tile.py  matrices of 4-bit floats, decoded as a kernel reads them
+    mxfp4.py    whether experts stay in 4-bit floats
+    mxfp4_tile.py  matrices of them, decoded as a kernel reads them
     lora.py     what adapters add to linear layers
     fp8.py      products with matrices that stay in fp8
     fp8_quantize.py  activations in fp8, for these

@@ -59,20 +59,6 @@ def choose_fp8(
     return replace(fp8_products(capability, quantize, library), experts=experts)
 
 
-def choose_mxfp4(
-    settings: WorkerSettings, device: torch.device, dtype: torch.dtype
-) -> FusedExperts | None:
-    """The kernels for experts in mxfp4; None if they must be decoded while they load. They run on
-    every GPU, as they decode what they read."""
-    wanted = settings.quantization == "auto" and settings.load_format == "auto"
-    # Adapters change the products of experts, which are not in mxfp4.
-    if device.type != "cuda" or dtype != torch.bfloat16 or not wanted or settings.max_loras:
-        return None
-    if missing_for_triton():
-        return None
-    return FusedExperts(import_module("pando_worker.cuda.fused_experts").fused_experts)
-
-
 def fp8_products(
     capability: tuple[int, int], quantize: Quantizer, library: Any = None
 ) -> Fp8Products:

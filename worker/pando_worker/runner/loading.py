@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from pando_worker.attention.backend import AttentionBackend
 from pando_worker.attention.kv_pool import TokenToKVPool
 from pando_worker.cuda.device import find_device
-from pando_worker.cuda.fp8 import choose_fp8, choose_mxfp4
+from pando_worker.cuda.fp8 import choose_fp8
+from pando_worker.cuda.mxfp4 import choose_mxfp4
 from pando_worker.models.config import ModelConfig, read_config
 from pando_worker.models.errors import DoesNotFit, UnsupportedModel
 from pando_worker.models.kinds.encoder_decoder import TextInput, source_positions
