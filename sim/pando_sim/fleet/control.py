@@ -148,9 +148,10 @@ class FleetControl:
     async def regain_redis(self, *, empty: bool) -> None:
         """Brings Redis back, with or without its data."""
         self._losses -= 1
-        self._line.is_away = self._view.is_redis_away = self._losses > 0
         if empty:
+            self._line.is_away = False  # its server runs on, also while another loss lasts
             await self.redis.flushall()
+        self._line.is_away = self._view.is_redis_away = self._losses > 0
 
     def shift_clock(self, router: int, by_s: float) -> None:
         """Moves a router's own clock ahead, or back."""
