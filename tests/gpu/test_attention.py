@@ -8,7 +8,9 @@ import torch
 from pando_worker.attention import flashinfer_backend
 from pando_worker.attention.flashinfer_backend import FlashinferAttention
 from pando_worker.attention.flashinfer_graphs import FlashinferGraphs
+from pando_worker.attention.fp8_queries import quantized_queries
 from pando_worker.attention.torch_backend import TorchAttention
+from pando_worker.cuda.fp8_quantize import quantize_queries
 from pando_worker.runner.cuda.capture import CudaCapture
 from pando_worker.runner.cuda.cuda_graph import Padding, padded
 from tests.worker.cuda.attention_cases import (
@@ -87,6 +89,33 @@ def test_fp8_keys_and_values_are_read_as_they_were_rounded(gpu: torch.device) ->
     attention = FlashinferAttention(pool, 16, BF16, 4096)
     attention.plan(made.batch)
     assert_brute_force(attention, pool, made.batch, made.slots, atol=0.15)
+
+
+@pytest.mark.parametrize("kinds", [KINDS, WIDE], ids=["kinds", "wide"])
+def test_flash_attention_3_takes_queries_in_fp8(
+    gpu: torch.device, kinds: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On Hopper; elsewhere FlashAttention 2 computes all. In extends over several tiles, and in
+    shared prefixes."""
+    monkeypatch.setattr(flashinfer_backend, "CASCADE_BYTES", 1)
+    made = case([(1100, 1), (1100, 300), (1100, 20)], 16)
+    share(made, 0, (1, 2), pages=64)
+    pool = pool_for(layers_of(kinds, gpu), made.slots, 16, torch.float8_e4m3fn, gpu)
+    attention = FlashinferAttention(pool, 16, BF16, 4096, quantizer=quantize_queries)
+    for calls in attention._calls.values():
+        calls.is_for_fa3 = lambda new, keys: True
+    attention.plan(made.batch)
+    assert_brute_force(attention, pool, made.batch, made.slots, atol=0.25)
+
+
+@pytest.mark.parametrize("tokens", [1, 16, 1000])
+def test_queries_become_what_torch_makes_of_them(gpu: torch.device, tokens: int) -> None:
+    q = torch.randn(tokens, 6, 128, device=gpu, dtype=BF16)[:, :4]
+    values, scales = quantize_queries(q)
+    expected = quantized_queries(q)
+    torch.testing.assert_close(scales, expected[1])
+    # Divisions may be rounded otherwise, and so numbers between two.
+    torch.testing.assert_close(values.float(), expected[0].float(), rtol=0.13, atol=2.0**-9)
 
 
 @pytest.mark.parametrize("new", [[1] * 6, [1, 5, 1, 30, 2, 1]])

@@ -39,7 +39,7 @@ TYPES = {
 }
 NUMBERS = (
     *("x", "weight", "out", "active", "bias"),
-    *("qkv", "q_norm", "k_norm", "k", "v", "keys", "values"),
+    *("q", "qkv", "q_norm", "k_norm", "k", "v", "keys", "values"),
 )
 
 
@@ -108,6 +108,10 @@ def others() -> Iterator[Variant]:
     quantize = {"BLOCK": fp8_quantize.MOST_BLOCK}
     own = {"values": "*u8", "largest": "fp32"}
     yield Variant("quantize", fp8_quantize._quantize, quantize, own)
+    sizes = {"QUERIES": fp8_quantize.QUERIES, "BLOCK": 128}
+    own = {"values": "*u8", "tokens": "i32", "largest": "*i32", "most": "fp32"}
+    yield Variant("largest_queries", fp8_quantize._largest_queries, sizes, own)
+    yield Variant("quantize_queries", fp8_quantize._quantize_queries, sizes, own)
     yield Variant("draw", sampling._draw, {"BLOCK": sampling.BLOCK}, types)
 
 

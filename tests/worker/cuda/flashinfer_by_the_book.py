@@ -38,6 +38,7 @@ MULTIPROCESSORS = 132  # of a Hopper GPU
 
 # Of queries and keys, and of values: those that FlashAttention 3 takes.
 FA3_HEAD_DIMS = {(64, 64), (128, 128), (256, 256), (192, 128)}
+E4M3 = torch.float8_e4m3fn
 
 
 def _check(array: Tensor, size: int) -> None:
@@ -91,6 +92,7 @@ class Prefill:
         logits_soft_cap: float | None = None,
         q_data_type: Any = torch.float16,
         kv_data_type: torch.dtype | None = None,
+        o_data_type: torch.dtype | None = None,
         seq_lens: Tensor | None = None,
     ) -> None:
         rows = len(qo_indptr) - 1
@@ -110,9 +112,22 @@ class Prefill:
         self._scale = head_dim_qk**-0.5 if sm_scale is None else sm_scale
         self._window, self._cap = window_left, logits_soft_cap or 0.0
         self._dtypes = (q_data_type, kv_data_type or q_data_type)
+        self._o_dtype = o_data_type or q_data_type
+        assert self._o_dtype.itemsize == 2, "results in fp8 are not supported"
+        if q_data_type == E4M3:
+            self._check_fp8_queries()
         if not self._is_fa3:
             self._check_workspace(qo_indptr.diff(), pages)
         self._planned = True
+
+    def _check_fp8_queries(self) -> None:
+        """jit/attention/modules.py, batch_prefill_fp8_sm90.cu and hopper/variants.cuh; windows have
+        hung (issue 3578)."""
+        assert self._is_fa3 and self._dtypes[1] == E4M3
+        dim, v_dim = self._heads[2:]
+        assert dim == v_dim and dim in (64, 128, 256)
+        assert self._cap == 0.0, "the kernel leaves out soft caps"
+        assert self._window < 0
 
     def _check_workspace(self, new: Tensor, pages: Tensor) -> None:
         """`PrefillPlan` of scheduler.cuh, version 0.7.0: whether partial results and indices have
@@ -164,7 +179,7 @@ class Prefill:
         self,
         q: Tensor,
         paged_kv_cache: tuple[Tensor, Tensor],
-        *,
+        *scales: Tensor | None,
         k_scale: float | None = None,
         v_scale: float | None = None,
         out: Tensor | None = None,
@@ -173,7 +188,15 @@ class Prefill:
     ) -> Any:
         scale = self._scale * (1.0 if k_scale is None else k_scale)
         asked = lse if return_lse else None
-        return self._attend(q, paged_kv_cache, out, asked, None, scale, v_scale)
+        q_scales = None
+        if q.dtype == E4M3:  # by flashinfer ignored unless there are three
+            q_scales, *others = scales
+            assert len(others) == 2 and others[0] is None and others[1] is None
+            assert q_scales is not None and q_scales.dtype == torch.float32
+            assert q_scales.shape == (q.shape[1],) and q_scales.is_contiguous()
+        else:
+            assert not scales
+        return self._attend(q, paged_kv_cache, out, asked, None, scale, v_scale, q_scales)
 
     def _attend(
         self,
@@ -184,16 +207,18 @@ class Prefill:
         sinks: Tensor | None,
         scale: float,
         v_scale: float | None,
+        q_scales: Tensor | None = None,
     ) -> Tensor:
         self._check_run(q, paged)
         if out is None:
-            out = q.new_zeros(len(q), *self._heads[:1], self._heads[3])
+            out = q.new_zeros(len(q), *self._heads[:1], self._heads[3], dtype=self._o_dtype)
+        assert out.dtype == self._o_dtype
         assert out.shape == (len(q), self._heads[0], self._heads[3]) and out.is_contiguous()
         assert lse is None or lse.is_contiguous()
         assert self._qo is not None and self._indptr is not None
         assert self._indices is not None and self._last is not None
         arrays = self._qo, self._indptr, self._indices, self._last
-        self.compute(arrays, q, paged, out, lse, sinks, scale)
+        self.compute(arrays, q, paged, out, lse, sinks, scale, q_scales)
         if v_scale is not None:  # a kernel of its own, whose results are rounded again
             out *= v_scale
         return out
@@ -219,11 +244,13 @@ class Prefill:
         lse: Tensor | None,
         sinks: Tensor | None,
         scale: float,
+        q_scales: Tensor | None = None,
     ) -> None:
         """What the kernel does.
 
         Args:
             arrays: starts of the rows' tokens and pages, the pages, tokens of the last ones
+            q_scales: [heads], of queries in e4m3
         """
         qo, indptr, indices, last = arrays
         for row in range(len(last)):
@@ -231,7 +258,10 @@ class Prefill:
             pages = indices[int(indptr[row]) : int(indptr[row + 1])].long()
             count = (len(pages) - 1) * self._page_size + int(last[row])
             k, v = (part[pages].flatten(0, 1)[:count].float() for part in paged)
-            result, total = self._row(q[tokens].float(), k, v, sinks, scale)
+            own = q[tokens].float()
+            if q_scales is not None:
+                own *= q_scales[:, None]
+            result, total = self._row(own, k, v, sinks, scale)
             out[tokens] = result.to(out.dtype)
             if lse is not None:
                 lse[tokens] = total.log2().float()
@@ -255,6 +285,9 @@ class Prefill:
         total = weights.sum(-1)
         if sinks is not None:
             total = total + sinks.exp()
+        if self._dtypes[0] == E4M3:  # products with values are in e4m3, too
+            most = weights.amax(-1, keepdim=True)
+            weights = (weights / most * 448.0).to(E4M3).float() * (most / 448.0)
         v = torch.where(weights.sum((0, 1))[:, None, None] > 0, v, 0.0)
         return torch.einsum("qhk,khd->qhd", weights, v) / total[..., None], total
 

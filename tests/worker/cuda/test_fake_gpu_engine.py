@@ -12,6 +12,7 @@ import torch
 
 from pando_worker.attention.backend import KVScales
 from pando_worker.attention.flashinfer_latent import LatentCall
+from pando_worker.attention.kernel_choice import Estimate
 from pando_worker.cuda.sum_norm import FlashinferSumNorm
 from tests.worker.adapters.peft_adapters import PeftAdapters
 from tests.worker.cuda.fake_gpu.engine import Engine, fake_engine
@@ -22,6 +23,7 @@ from tests.worker.cuda.fake_gpu.mutations import (
     Mutate,
     left_out,
     scales_are_not_read,
+    scales_of_queries_are_not_read,
     tables_of_another_rank_stay,
 )
 from tests.worker.cuda.fake_gpu.requests import TOLERANCE, Client
@@ -138,10 +140,13 @@ def test_layers_with_windows_release_pages_and_experts_are_fused(name: str, tmp_
 
 @pytest.mark.parametrize(("name", "kernel"), [("llama", "turn_heads"), ("olmo2", "store_kv")])
 def test_keys_and_values_in_fp8_are_stored_by_one_kernel(
-    name: str, kernel: str, tmp_path: Path
+    name: str, kernel: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For Llama it also rotates heads. OLMo's norms over all heads do not fit it, so there another
-    kernel only stores."""
+    kernel only stores. For Llama the GPU is a Hopper, where extends take queries in fp8."""
+    is_hopper = name == "llama"
+    monkeypatch.setattr(Estimate, "__call__", lambda self, new, keys: True)  # FlashAttention 3
+    gpu: dict[str, Any] = {"capability": (9, 0) if is_hopper else (8, 0), "shared_bytes": 20_000}
     case = FAMILIES[name]
     fields = case.fields | {"hidden_size": 128, "head_dim": 64, "num_attention_heads": 2}
     if name == "olmo2":
@@ -150,15 +155,20 @@ def test_keys_and_values_in_fp8_are_stored_by_one_kernel(
         tmp_path / "base", config_type=case.config_type, dtype=torch.bfloat16, std=0.1, **fields
     )
     plain = {key: value for key, value in SETTINGS.items() if "lora" not in key}
-    with fake_engine(base.path, kv_cache_dtype="fp8_e4m3", **plain) as engine:
+    with fake_engine(base.path, kv_cache_dtype="fp8_e4m3", **gpu, **plain) as engine:
         truth = PeftAdapters(base, tmp_path, {})
         client = Client(engine.world(), truth, seed=0, tolerance=ROUNDING_TO_FP8)
         client.run(30)
         launched = engine.gpu.launched.copy()
         assert KVScales() not in engine.runner.kv_pool.scales
         assert_noticed(scales_are_not_read, engine, truth, ROUNDING_TO_FP8)
+        if is_hopper:
+            assert_noticed(scales_of_queries_are_not_read, engine, truth, ROUNDING_TO_FP8)
     assert client.happened["tokens"] > 50
     assert launched[f"{kernel}, in a graph"] > 20 and not launched["append_paged_kv_cache"]
+    assert bool(launched["attention in fp8"] > 20) == is_hopper
+    assert bool(launched["quantize_queries"]) == is_hopper
+    assert launched["attention, in a graph"] > 5
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

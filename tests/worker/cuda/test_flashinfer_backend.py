@@ -333,7 +333,6 @@ def test_the_workspace_is_large_enough_for_any_plan(
         Role.EXTEND: Memory.new(workspace),
         Role.DECODE: Memory.new(workspace, flashinfer_calls.DECODE_INT_WORKSPACE_BYTES),
     }
-    # fp8, for which extends use FlashAttention 2 on every GPU
     formats = Formats(torch.bfloat16, torch.float8_e4m3fn, page_size)
     for role in (Role.EXTEND, Role.DECODE):
         new = [count if role is Role.EXTEND else 1 for _, count in lengths]

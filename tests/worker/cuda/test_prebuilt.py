@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from msgspec import structs
 
 from pando_worker.attention.flashinfer_backend import FlashinferAttention
 from pando_worker.attention.torch_backend import TorchAttention
@@ -185,9 +186,13 @@ def test_what_workers_ask_flashinfer_for_is_found_without_a_gpu(library: Path) -
         f"Latents-fa2-True-{both}--1--1",
         f"Latents-fa3-True-{both}--1--1",
     }
-    # No FlashAttention 3 for keys of another type than queries.
-    narrow = set(prebuild.needed_kernels([AttentionShape(64, 64, "bfloat16", "float8_e4m3fn")]))
-    assert not {name for name in narrow if "auto" in name}
+    # FlashAttention 3 takes queries of the type of keys.
+    narrow = AttentionShape(64, 64, "bfloat16", "float8_e4m3fn")
+    e4m3 = "torch.float8_e4m3fn"
+    found = {name for name in prebuild.needed_kernels([narrow]) if "auto" in name}
+    assert found == {f"Wrapper-auto-True-{e4m3}-{e4m3}-64--1"}
+    windowed = structs.replace(narrow, windowed=True)
+    assert not {name for name in prebuild.needed_kernels([windowed]) if "auto" in name}
 
 
 def test_an_images_check_names_the_kernels_that_are_missing(

@@ -11,6 +11,7 @@ Read in this order:
     torch_backend.py       with torch's operators: on the CPU, and the fallback elsewhere
     torch_sources.py       the same, to what encoders made
     kernel_choice.py       FlashAttention 2 or 3, by what rows have
+    fp8_queries.py         queries in fp8, which the latter needs beside keys in fp8
     shared_prefixes.py     rows that begin with the same pages
     segments.py            rows cut into text and images whose tokens see each other
     flashinfer_backend.py  on CUDA, with flashinfer's kernels

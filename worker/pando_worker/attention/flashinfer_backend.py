@@ -46,6 +46,7 @@ from pando_worker.attention.flashinfer_calls import (
 )
 from pando_worker.attention.flashinfer_kinds import CallsOfKind
 from pando_worker.attention.flashinfer_latent import latent_refusal
+from pando_worker.attention.fp8_queries import QueryQuantizer, quantized_queries
 from pando_worker.attention.kernel_choice import Heads, KernelTable, choose_by
 from pando_worker.attention.kv_pool import KVStorer, TokenToKVPool, kv_cell_bytes
 from pando_worker.attention.paged_rows import PagedRows, first_pages_seen, paged_rows, pages_of
@@ -116,6 +117,7 @@ class FlashinferAttention:
         lister: PageLister = list_pages,
         storer: KVStorer | None = None,
         turner: HeadTurner | None = None,
+        quantizer: QueryQuantizer = quantized_queries,
         fixed_rows: int = 256,
         images_are_whole: bool = False,
     ) -> None:
@@ -128,6 +130,7 @@ class FlashinferAttention:
             lister: lists pages of it
             storer: stores what flashinfer has no kernel for; None: torch does
             turner: for layers whose keys and values are equally wide; None: `forward` only
+            quantizer: of queries, for FlashAttention 3 with keys and values in e4m3
             fixed_rows: largest number of rows in a CUDA graph
             images_are_whole: whether an image's tokens see each other
 
@@ -167,6 +170,7 @@ class FlashinferAttention:
                     Heads(kind.heads, kind.kv_heads, kind.head_dim, kind.v_head_dim),
                     multiprocessors,
                 ),
+                quantizer,
                 images_are_whole=images_are_whole,
             )
             for kind in self.kinds

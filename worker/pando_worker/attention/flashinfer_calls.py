@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from pando_worker.attention.backend import AttentionLayer, LayerKV
+from pando_worker.attention.fp8_queries import QueryQuantizer, quantized_queries
 from pando_worker.attention.paged_rows import PagedRows
 from pando_worker.attention.staging import Staging
 from pando_worker.batch import Int32
@@ -124,11 +125,14 @@ def is_hopper(device: torch.device) -> bool:
 
 
 def has_fa3(kind: AttentionKind, formats: Formats, device: torch.device) -> bool:
-    """Whether FlashAttention 3 computes these layers: on Hopper, with queries of the cache's type,
-    and one stride for a page of keys and of values."""
-    return (
-        is_hopper(device) and formats.kv_dtype == formats.dtype and kind.head_dim == kind.v_head_dim
-    )
+    """Whether FlashAttention 3 computes these layers: on Hopper, with one stride for a page of keys
+    and of values. Its kernel for e4m3 leaves out soft caps and sinks without a word, and hung with
+    windows (flashinfer's issue 3578)."""
+    if not is_hopper(device) or kind.head_dim != kind.v_head_dim:
+        return False
+    if formats.kv_dtype == torch.float8_e4m3fn:
+        return kind.window is None and kind.soft_cap is None and not kind.sinks
+    return formats.kv_dtype == formats.dtype
 
 
 def workspace_bytes(kinds: Sequence[AttentionKind], fixed_rows: int, multiprocessors: int) -> int:
@@ -250,15 +254,19 @@ class KernelCall:
         fixed: FixedRows | None = None,
         *,
         is_fa3: bool = False,
+        quantizer: QueryQuantizer = quantized_queries,
     ) -> None:
         """
         Args:
             is_fa3: whether to run FlashAttention 3, which `has_fa3` must allow
+            quantizer: of queries, for FlashAttention 3 with keys in e4m3
             fixed: if given, the call is always planned for the same number of rows and its kernels
                 may be captured
         """
         self._kind, self._role, self._formats = kind, role, formats
         self._backend = "auto" if is_fa3 else "fa2"  # auto is FlashAttention 3 where it can be
+        takes_fp8 = is_fa3 and formats.kv_dtype == torch.float8_e4m3fn
+        self._quantizer = quantizer if takes_fp8 else None
         # Without fixed memory the wrapper for decodes copies an array of its own from pageable
         # memory in each plan, which waits for the device.
         self._is_decode = (
@@ -276,8 +284,9 @@ class KernelCall:
             "window_left": -1 if kind.window is None else kind.window - 1,
             "logits_soft_cap": kind.soft_cap,
             "sm_scale": kind.scale,
-            "q_data_type": formats.dtype,
+            "q_data_type": formats.dtype if self._quantizer is None else formats.kv_dtype,
             "kv_data_type": formats.kv_dtype,
+            "o_data_type": formats.dtype,
             "seq_lens": rows.lengths,
         }
         sizes = (kind.heads, kind.kv_heads, kind.head_dim, formats.page_size)
@@ -312,6 +321,9 @@ class KernelCall:
             extra = sinks, self._kind.scale * k_scale
         elif k_scale != 1.0:
             options["k_scale"] = k_scale
+        if self._quantizer is not None:
+            q, q_scales = self._quantizer(q)
+            extra = q_scales, None, None  # those of keys and values are numbers, as above
         self._wrapper.run(q, (paged.k, paged.v), *extra, **options)
 
     def _make(self, library: Library, workspace: Tensor, fixed: FixedRows | None) -> Any:

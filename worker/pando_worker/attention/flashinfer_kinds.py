@@ -20,6 +20,7 @@ from pando_worker.attention.flashinfer_calls import (
     new_indptr,
 )
 from pando_worker.attention.flashinfer_latent import LatentCall
+from pando_worker.attention.fp8_queries import QueryQuantizer
 from pando_worker.attention.kernel_choice import KernelChoice
 from pando_worker.attention.paged_rows import PagedRows
 from pando_worker.attention.staging import Staging
@@ -48,6 +49,7 @@ class CallsOfKind:
         decodes: Memory,
         staging: Staging,
         choice: KernelChoice,
+        quantizer: QueryQuantizer,
         *,
         images_are_whole: bool,
     ) -> "CallsOfKind":
@@ -56,6 +58,7 @@ class CallsOfKind:
             decodes: memory of decodes; other calls share its workspace
             staging: for a plan of each FlashAttention 3, which compiles it now, before requests
                 wait for it
+            quantizer: of queries, which is compiled now, too
             images_are_whole: whether an image's tokens see each other
         """
         if kind.latent:
@@ -71,7 +74,9 @@ class CallsOfKind:
 
         def call(role: Role, *, is_fa3: bool) -> KernelCall:
             memory = decodes if role is Role.DECODE else Memory.new(decodes.workspace)
-            return KernelCall(library, kind, role, formats, memory, is_fa3=is_fa3)
+            return KernelCall(
+                library, kind, role, formats, memory, is_fa3=is_fa3, quantizer=quantizer
+            )
 
         asked = [role for role in Role if wanted.get(role, True)]
         fa2: dict[Role, AttentionCall] = {role: call(role, is_fa3=False) for role in asked}
@@ -81,6 +86,9 @@ class CallsOfKind:
             for role in [role for role in asked if role in (Role.EXTEND, Role.SHARED)]:
                 fa3[role] = call(role, is_fa3=True)
                 compile_call(fa3[role], staging, device)
+            if formats.kv_dtype != formats.dtype:
+                one = torch.zeros(1, kind.heads, kind.head_dim, dtype=formats.dtype, device=device)
+                quantizer(one)
         return cls(fa2, fa3, choice)
 
     def chosen(self, role: Role, new: Int32 | Int64, keys: Int32 | Int64) -> AttentionCall:

@@ -11,7 +11,7 @@
     mxfp4_tile.py  matrices of them, decoded as a kernel reads them
     lora.py     what adapters add to linear layers
     fp8.py      products with matrices that stay in fp8
-    fp8_quantize.py  activations in fp8, for these
+    fp8_quantize.py  activations in fp8, for these, and queries
     turn_heads.py  norms and rotation of heads, with keys and values put into the pool
     kv_store.py  new keys and values put into the pool, in its dtype
     page_lists.py  the pages of a step, from tables on the device

@@ -178,6 +178,7 @@ class OnDevice:
         sinks: Tensor | None,
         scale: float,
         v_scale: float | None,
+        q_scales: Tensor | None = None,
     ) -> Tensor:
         self._check_run(q, paged)  # type: ignore[attr-defined]
         assert out is not None and out.is_contiguous()
@@ -188,6 +189,7 @@ class OnDevice:
         plain_paged = raw(paged[0]), raw(paged[1])
         plain_lse = None if lse is None else raw(lse)
         plain_sinks = None if sinks is None else raw(sinks)
+        plain_scales = None if q_scales is None else raw(q_scales)
 
         def run() -> None:
             rows = int(planned[0])
@@ -203,11 +205,13 @@ class OnDevice:
                 plain_lse,
                 plain_sinks,
                 scale,
+                plain_scales,
             )
 
-        reads = [q, *paged, *arrays, self._int_workspace, *([] if sinks is None else [sinks])]
+        reads = [q, *paged, *arrays, self._int_workspace]
+        reads += [each for each in (sinks, q_scales) if each is not None]
         writes = [out, self._workspace, *([] if lse is None else [lse])]
-        kernel("attention", run, reads, writes)
+        kernel("attention" if q_scales is None else "attention in fp8", run, reads, writes)
         if v_scale is not None:
             out *= v_scale
         return out

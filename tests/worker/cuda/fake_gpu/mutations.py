@@ -1,16 +1,19 @@
 """Faults to put into the engine, each of which must be noticed."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from pando_worker.attention.backend import KVScales
 from pando_worker.attention.device_pages import DevicePages
 from pando_worker.attention.flashinfer_graphs import FixedDecodes
 from pando_worker.attention.flashinfer_pieces import AttentionPieces
+from pando_worker.attention.fp8_queries import QueryQuantizer
 from pando_worker.attention.staging import Staging
 from pando_worker.batch import PageChanges, SamplingBatch
 from pando_worker.memory.page_allocator import Pages
@@ -172,6 +175,17 @@ def limits_of_another_step(engine: Engine, patch: pytest.MonkeyPatch) -> None:
 def scales_are_not_read(engine: Engine, patch: pytest.MonkeyPatch) -> None:
     pool = engine.runner.kv_pool
     patch.setattr(pool, "scales", [KVScales()] * len(pool.scales))
+
+
+def scales_of_queries_are_not_read(engine: Engine, patch: pytest.MonkeyPatch) -> None:
+    def unscaled(quantizer: QueryQuantizer, q: Tensor) -> tuple[Tensor, Tensor]:
+        values, scales = quantizer(q)
+        return values, scales.fill_(1.0)
+
+    attention: Any = engine.runner.attention
+    for calls in attention._calls.values():
+        for call in calls.fa3.values():
+            patch.setattr(call, "_quantizer", partial(unscaled, call._quantizer))
 
 
 def tables_of_another_rank_stay(engine: Engine, patch: pytest.MonkeyPatch) -> None:

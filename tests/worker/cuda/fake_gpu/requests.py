@@ -93,6 +93,7 @@ class Client:
         )
 
     def _check_finished(self) -> None:
+        assert not self.world.rejected, self.world.rejected  # as if logits are not finite
         for rid in [rid for rid in self._asked if rid in self.world.finish]:
             self._check(rid, self._asked.pop(rid))
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pando_worker.attention import device_pages, kv_pool
+from pando_worker.attention import device_pages, fp8_queries, kv_pool
 from pando_worker.attention.backend import AttentionLayer, HeadTurn, LayerKV
 from pando_worker.models.fp8 import Fp8Matrix, quantized
 from pando_worker.models.mixture import ExpertGate, ExpertWeights, Routes
@@ -130,6 +130,20 @@ def quantize(x: Tensor, group: int) -> tuple[Tensor, Tensor]:
             target.copy_(numbers)
 
     kernel("quantize", run, [x], [values, scales])
+    return values, scales
+
+
+def quantize_queries(q: Tensor) -> tuple[Tensor, Tensor]:
+    """As `pando_worker.cuda.fp8_quantize.quantize_queries`."""
+    values = torch.empty(q.shape, dtype=torch.float8_e4m3fn, device=q.device)
+    scales = torch.empty(q.shape[1], dtype=torch.float32, device=q.device)
+    plain, targets = raw(q), (raw(values), raw(scales))
+
+    def run() -> None:
+        for target, numbers in zip(targets, fp8_queries.quantized_queries(plain), strict=True):
+            target.copy_(numbers)
+
+    kernel("quantize_queries", run, [q], [values, scales])
     return values, scales
 
 

@@ -9,6 +9,7 @@ from pando_worker.attention.backend import AttentionBackend, HeadTurner
 from pando_worker.attention.device_pages import PageLister, TableSize, list_pages
 from pando_worker.attention.flashinfer_backend import FlashinferAttention
 from pando_worker.attention.flashinfer_calls import AttentionKind, FlashinferUnavailable, Formats
+from pando_worker.attention.fp8_queries import QueryQuantizer, quantized_queries
 from pando_worker.attention.kernel_choice import read_table
 from pando_worker.attention.kv_pool import KVStorer
 from pando_worker.cuda.nucleus import RadixNucleus
@@ -62,6 +63,7 @@ def choose_attention(
             lister=_page_lister(),
             storer=_kv_storer(),
             turner=_head_turner(),
+            quantizer=_query_quantizer(),
             fixed_rows=min(settings.cuda_graph_max_batch, settings.max_running_requests),
             images_are_whole=loaded.whole_image_tokens > 0,
         )
@@ -174,6 +176,13 @@ def _kv_storer() -> KVStorer | None:
         return None
     storer: KVStorer = import_module("pando_worker.cuda.kv_store").store_kv
     return storer
+
+
+def _query_quantizer() -> QueryQuantizer:
+    if missing_for_triton():
+        return quantized_queries
+    quantizer: QueryQuantizer = import_module("pando_worker.cuda.fp8_quantize").quantize_queries
+    return quantizer
 
 
 def _has_experts(loaded: LoadedModel) -> bool:
