@@ -22,12 +22,16 @@ from tests.cluster.release import CHAT_POOL, NAME, SERVED, Release, image, value
 
 POOL = "chat"
 SPEC: Object = CHAT_POOL | {
-    "engine": {"threads": 1, "memoryGib": 0.5, "maxTotalTokens": 16384},
+    "engine": {"threads": 1, "memoryGib": 0.5, "maxTotalTokens": 8192},
     "scaling": {"mode": "Auto", "minReplicas": 1, "maxReplicas": 3},
 }
 """The pool before: the operator's defaults."""
 
-SHAPE: Object = {"words": 400, "max_tokens": 200, "pause_s": 2.0}
+NAMESPACE = "pando-test"
+"""That of `make test-cluster`, as the definition of WorkerPools outlives a release and belongs to
+one namespace."""
+
+SHAPE: Object = {"words": 160, "max_tokens": 300, "pause_s": 2.0}
 
 
 @contextmanager
@@ -91,7 +95,7 @@ def main(
 ) -> None:
     """Two loads in turn, recorded; a search; its patch applied; the same loads again."""
     output.mkdir(parents=True, exist_ok=True)
-    cluster = Cluster("pando-walk")
+    cluster = Cluster(NAMESPACE)
     if not cluster.find(f"/api/v1/namespaces/{cluster.namespace}"):
         cluster.create("/api/v1/namespaces", {"metadata": {"name": cluster.namespace}})
     clients = [(quiet, busy)[number % 2] for number in range(stretches)]
