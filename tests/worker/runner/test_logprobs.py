@@ -149,6 +149,7 @@ def test_a_long_prompt_never_has_all_its_logits_at_once(monkeypatch: pytest.Monk
     found = prompt_logprobs(head, wanted, VOCAB, torch.device("cpu"))
     assert max(sizes) == 10
     assert sum(sizes) == 57
+    assert found is not None
     truth = (hidden[3:60] @ weight.T).log_softmax(-1)
     torch.testing.assert_close(found.chosen, truth.gather(1, torch.arange(57)[:, None])[:, 0])
     torch.testing.assert_close(found.top, truth.topk(3).values)
