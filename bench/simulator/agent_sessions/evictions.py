@@ -4,7 +4,7 @@ least recently.
 Run: python -m bench.simulator.agent_sessions.evictions TRACE. Sessions are played at the pace at
 which they were recorded, so many at once, a new one for each that ends, on one memory of so many
 tokens. What does not fit is evicted from the ends of conversations whose session pauses, or has
-ended, which nobody knows. Compared are the orders of `ORDERS`; `worth` has its curve from the very
+ended, which nobody knows. Compared are the orders of `orders`; `worth` has its curve from the very
 pauses that it is judged by, which is better than anything that learns. Printed is which share of
 prompt tokens is found, and which share of the work on prompts that saves.
 """
@@ -20,8 +20,8 @@ from math import inf
 from pathlib import Path
 
 from bench.simulator.agent_sessions.pauses import Call, pause_s, pauses_of, returning
+from bench.simulator.agent_sessions.plays import CONTEXT_TOKENS
 
-CONTEXT_TOKENS = 200_000  # a longer call ends its session
 DOUBLING_TOKENS = 15_000  # with so much context a token takes twice as long to compute
 STAY_S = 100.0  # how long memory lasts that nobody asks for
 

@@ -193,12 +193,12 @@ async def test_the_loop_turns_while_a_chat_is_validated(monkeypatch: pytest.Monk
     assert loop.count >= len(TURNS) // PIECE
 
 
-def test_work_ends_although_its_loop_has_stopped() -> None:
+def test_work_ends_although_its_loop_has_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "_SWITCH_S", 0.0)  # a turn is wanted at once
     stopped = threading.Event()
 
     def work() -> None:
         stopped.wait()
-        time.sleep(0.002)  # so that a turn is wanted
         let_the_loop_turn()
 
     async def begin() -> "asyncio.Future[None]":
