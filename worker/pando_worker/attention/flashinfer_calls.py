@@ -293,6 +293,7 @@ class KernelCall:
         if self._is_decode:
             self._wrapper.plan(rows.indptr, pages, rows.last_lens, *sizes, **options)
             return
+        causal = self._role not in (Role.SHARED, Role.WHOLE)
         self._wrapper.plan(
             rows.new_indptr,
             rows.indptr,
@@ -300,7 +301,9 @@ class KernelCall:
             rows.last_lens,
             *sizes,
             head_dim_vo=kind.v_head_dim,
-            causal=self._role not in (Role.SHARED, Role.WHOLE),
+            causal=causal,
+            # Parts of split rows leave out keys then (flashinfer's issue 4972).
+            disable_split_kv=not causal and kind.window is not None,
             **options,
         )
 
