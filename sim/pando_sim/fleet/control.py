@@ -68,6 +68,7 @@ class FleetControl:
         self._losses = 0  # current losses of Redis
         self.has_lost_redis = False  # at any time
         self.has_marks = False  # marks that routers must act on, as far as is known
+        self.may_withhold = False  # marks may keep requests from a replica
 
     @property
     def now_s(self) -> float:
@@ -84,6 +85,11 @@ class FleetControl:
     def size(self) -> int:
         """How many replicas exist."""
         return len(self._fleet.replicas)
+
+    @property
+    def changes(self) -> int:
+        """How often a replica has come, gone or changed its state."""
+        return self._fleet.changes
 
     def redis_ms(self) -> int:
         return self._timeline.redis_ms()
@@ -125,9 +131,7 @@ class FleetControl:
     def drain(self, name: str) -> None:
         """Does what SIGTERM does: the replica's heartbeats say draining; it finishes its requests
         and refuses new ones. It exists until `stop`."""
-        replica = self._fleet.replicas[name]
-        replica.become(ReplicaState.DRAINING)
-        self._fleet.beat([replica])
+        self._fleet.drain(name)
 
     def stop(self, name: str, *, leaves: bool = True) -> None:
         """Removes the replica at once, with its cache; its running requests are lost. One that
@@ -158,9 +162,9 @@ class FleetControl:
         self._routers[router].context.skew_s += by_s
 
     def marked(self) -> None:
-        """There is a mark that routers must act on. They would find it themselves; this saves the
-        looks that find nothing."""
-        self.has_marks = True
+        """A mark was set. Routers would find it themselves; this saves the looks that find
+        nothing."""
+        self.has_marks = self.may_withhold = True
 
     def at(self, when_s: float, act: Callable[["FleetControl"], Awaitable[None]]) -> None:
         self._timeline.at(when_s, lambda: act(self))

@@ -37,6 +37,7 @@ class Fleet:
         self.gone_adapter_loads = 0  # that they had made
         self.replica_seconds = 0.0  # of removed replicas
         self.has_lost_requests = False
+        self.changes = 0  # of replicas' existence and states, so far
         self._spec = spec
         self._settings = settings_of(spec)
         self._pool = pool
@@ -60,6 +61,7 @@ class Fleet:
             spread = self._spec.start_spread
             after_s = self._spec.start_s * self._random.uniform(1 - spread, 1 + spread)
         self._incarnations += 1
+        self.changes += 1
         replica = Replica(
             name,
             f"{self._incarnations}",
@@ -78,12 +80,21 @@ class Fleet:
     def _ready(self, replica: Replica) -> None:
         if replica.state is ReplicaState.STARTING and not replica.gone:
             replica.ready_s = self._timeline.now_s
-            replica.become(ReplicaState.READY)
-            self.beat([replica])
+            self._become(replica, ReplicaState.READY)
+
+    def drain(self, name: str) -> None:
+        """Its heartbeats say so at once."""
+        self._become(self.replicas[name], ReplicaState.DRAINING)
+
+    def _become(self, replica: Replica, state: ReplicaState) -> None:
+        self.changes += 1
+        replica.become(state)
+        self.beat([replica])
 
     def stop(self, name: str, *, leaves: bool) -> None:
         """`leaves`: like a worker that ends by itself; a killed one just falls silent."""
         replica = self.replicas.pop(name)
+        self.changes += 1
         for stay in replica.kill():
             self.has_lost_requests = True
             stay.follower.lost(stay)

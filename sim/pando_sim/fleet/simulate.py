@@ -135,6 +135,7 @@ class Simulation:
         )
         self._warming = self._warmings(around)
         self._registry = Registry(self._control.redis, self._timeline.redis_ms)
+        self._marks = Marks(self._control.redis, POOL, self._timeline.redis_ms)
         self._arrivals: Arrivals | SessionArrivals
         if isinstance(requests, Crowd):
             self._arrivals = SessionArrivals(requests, self._timeline, self._arrive)
@@ -233,9 +234,19 @@ class Simulation:
     async def _beat(self) -> None:
         self._fleet.beat(list(self._fleet.replicas.values()))
         if self._scaler is not None and not self._line.is_away:
-            self._view.read(await self._registry.replicas(POOL))
+            self._look_at_replicas()
         for router, elsewhere in self._queues():
             router.look_later(elsewhere)
+
+    def _look_at_replicas(self) -> None:
+        """Routers read the registry. While no mark withholds a replica, that says what was just
+        sent to it, unless a part of that was lost."""
+        if not (self._control.may_withhold or self._control.has_lost_redis):
+            self._view.read_as_sent()
+            return
+        marks, replicas = self._control.read(self._marks.all(), self._registry.replicas(POOL))
+        self._control.may_withhold = not all(mark.is_over for mark in marks)
+        self._view.read(replicas)
 
     def _sample(self, progress: Progress | None) -> None:
         now_s = self._timeline.now_s
@@ -270,12 +281,11 @@ class Simulation:
     async def _look_at_marks(self) -> None:
         if not self._control.has_marks or self._line.is_away:
             return
-        redis = self._control.redis
-        every = await Marks(redis, POOL, self._timeline.redis_ms).all()
+        every = await self._marks.all()
         marks = [mark for mark in every if mark.kind is not MarkKind.DRAIN and not mark.is_over]
         self._control.has_marks = bool(marks)
         for warming in self._warming:
-            await warming.look(redis, marks)
+            await warming.look(self._control.redis, marks)
 
     async def _fault(self, fault: Fault) -> None:
         why_not = await fault.act(self._control)

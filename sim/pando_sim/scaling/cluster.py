@@ -42,6 +42,7 @@ class Cluster:
         self._gated = gated
         self._pods: dict[str, Pod] = {}  # in the order of their creation
         self._made = 0
+        self._seen = -1  # changes of the fleet
 
     def now_s(self, fleet: FleetControl) -> float:
         """Unix time in seconds."""
@@ -68,6 +69,9 @@ class Cluster:
 
     def step(self, fleet: FleetControl) -> None:
         """Applies what happened since the last call, as the kubelet reports it."""
+        if self._is_settled and fleet.changes == self._seen:
+            return
+        self._seen = fleet.changes
         views = {replica.name: replica for replica in fleet.replicas()}
         now_s = self.now_s(fleet)
         for name, pod in list(self._pods.items()):
@@ -85,6 +89,11 @@ class Cluster:
             self._set(pod, _KUBELET, is_ready, now_s)
             self._set(pod, _READY, is_ready and (not self._gated or _is(pod, GATE)), now_s)
         self._keep_size(fleet)
+
+    @property
+    def _is_settled(self) -> bool:
+        """Whether only a change of the fleet can have anything to apply."""
+        return not self.has_changed and not any(map(_is_deleted, self._pods.values()))
 
     # Actions of the API server's clients
 

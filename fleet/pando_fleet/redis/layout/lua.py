@@ -50,6 +50,7 @@ def expand(text: str) -> str:
     return _MACRO.sub(_replacement, text)
 
 
+@cache
 def key_count(call: type) -> int:
     """How many of a call's fields are keys."""
     return sum(each == calls.Key for each in _hints(call).values())

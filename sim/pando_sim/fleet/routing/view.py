@@ -46,6 +46,15 @@ class View:
             if beat.state is ReplicaState.READY and (name in known or not self._has_marks)
         )
 
+    def read_as_sent(self) -> None:
+        """Applies the registry's rows without reading them: they are the last heartbeats, and no
+        mark withholds a replica."""
+        self.members = tuple(
+            Member(beat)
+            for _, (beat, _) in sorted(self._beats.items())
+            if beat.state is ReplicaState.READY
+        )
+
     def read(self, replicas: Sequence[Replica]) -> None:
         """Applies the registry's rows, with marks."""
         self.members = tuple(
