@@ -105,6 +105,7 @@ def _about(settings: TuneSettings, plan: "TunePlan") -> "TuneAbout":
         tried_on=len(plan.parts.tried),
         checked_on=len(plan.parts.searched),
         judged_requests=len(plan.parts.judged),
+        other_requests=len(plan.parts.other),
         pool=str(settings.pool),
         name=plan.planned.pool.name,
         cost_model=f"{plan.planned.cost.name}: {plan.planned.cost.source}",

@@ -81,7 +81,7 @@ def make_tune_plan(settings: TuneSettings) -> TunePlan:
         parts = divided(requests, settings.seed, settings.excerpt)
     except (manifest.ManifestError, KnobError, SimPlanError, TraceError) as error:
         raise TunePlanError(" ".join(str(error).split())) from None
-    if not parts.whole or not parts.judged:
+    if not parts.whole or not parts.other:
         raise TunePlanError(
             f"{settings.trace[0]}: all of its requests are one conversation, so there is nothing to"
             " judge on"

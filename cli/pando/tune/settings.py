@@ -69,8 +69,8 @@ class TuneSettings(ReplaySettings):
         Field(
             ge=100,
             description="most requests, about, of a run that tries a candidate; where the part of"
-            " the trace that is searched has more, it is an excerpt of it, and the best candidates"
-            " are played again on four times as much",
+            " the trace that is searched has more, it is an excerpt of it; the best candidates are"
+            " played again, and judged on the other part, on four times as much",
         ),
     ] = 6000
     trials: Annotated[int, Field(ge=1, le=100_000, description="candidates to try")] = 60

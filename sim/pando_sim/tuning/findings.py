@@ -46,7 +46,8 @@ class TuneAbout(msgspec.Struct, frozen=True, kw_only=True):
     searched_requests: int  # of the whole part
     tried_on: int  # of them, in the runs that try candidates
     checked_on: int  # of them, in the runs that `Shown.searched` is of
-    judged_requests: int
+    judged_requests: int  # of the other part, in the runs that judge
+    other_requests: int  # of that whole part
     pool: str
     name: str  # of the pool
     cost_model: str

@@ -1,7 +1,8 @@
 """Divides a trace: candidates are searched on one part of it and judged on the other.
 
 If a part is long, candidates are tried on an excerpt of it, and the best ones are played again on a
-longer excerpt (successive halving). What is recommended is judged on the whole other part.
+longer excerpt (successive halving). What is recommended is judged on the other part, or on an
+excerpt of it that is as long as the longer one.
 
 A trace of two days or more is divided by days. A shorter one is divided by conversations: each
 belongs to one part, and each part is played twice, the second time as other conversations and
@@ -35,16 +36,17 @@ class Stage(StrEnum):
 
     TRIED = "tried"  # all candidates
     SEARCHED = "searched"  # the best ones; the same requests if the part is short
-    JUDGED = "judged"  # on the other part, whole
+    JUDGED = "judged"  # on the other part
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
     how: str  # it was divided, as the end of a sentence
     whole: list[Request]  # the part to search on
-    tried: list[Request]
+    other: list[Request]  # the part to judge on
+    tried: list[Request]  # of the first part, like the next one
     searched: list[Request]
-    judged: list[Request]
+    judged: list[Request]  # of the other part
 
     @property
     def has_excerpt(self) -> bool:
@@ -62,8 +64,8 @@ class Parts:
     @property
     def too_short(self) -> str:
         """Why nothing can be said from it; empty if something can."""
-        few = min(len(self.whole), len(self.judged))
-        last_s = min(self.whole[-1].at_s, self.judged[-1].at_s) if few else 0.0
+        few = min(len(self.whole), len(self.other))
+        last_s = min(self.whole[-1].at_s, self.other[-1].at_s) if few else 0.0
         if few < LEAST_REQUESTS:
             return (
                 f"the smaller part of the trace has {few:,} requests: the 99th percentile is"
@@ -98,8 +100,11 @@ def divided(requests: Sequence[Request], seed: int, most: int) -> Parts:
     return _parts(how, searched, judged, most)
 
 
-def _parts(how: str, whole: list[Request], judged: list[Request], most: int) -> Parts:
-    return Parts(how, whole, excerpt(whole, most), excerpt(whole, LONGER * most), judged)
+def _parts(how: str, whole: list[Request], other: list[Request], most: int) -> Parts:
+    longer = LONGER * most
+    return Parts(
+        how, whole, other, excerpt(whole, most), excerpt(whole, longer), excerpt(other, longer)
+    )
 
 
 def _lasting(requests: Sequence[Request]) -> Lasting:

@@ -91,10 +91,12 @@ def _goal(findings: Findings) -> str:
 
 def _excerpts(findings: Findings) -> str:
     about = findings.about
+    judged, other = about.judged_requests, about.other_requests
+    which = f"all {other:,}" if judged == other else f"stretches with {judged:,} of the {other:,}"
     return (
         f"Candidates were tried on stretches of the part with {about.tried_on:,} requests, the best"
-        f" on stretches with {about.checked_on:,}, of {about.searched_requests:,} that it has; all"
-        f" {about.judged_requests:,} of the other part judge."
+        f" on stretches with {about.checked_on:,}, of {about.searched_requests:,} that it has;"
+        f" {which} of the other part judge."
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from pando_sim.request import Request
 from pando_sim.traces.prompts import BlockPrompt, UniquePrompt
-from pando_sim.tuning.parts import DAY_S, SHIFT_S, divided
+from pando_sim.tuning.parts import DAY_S, LONGER, SHIFT_S, divided
 
 HOUR_S = 3600.0
 ALL = 10**9  # requests: no excerpt
@@ -103,3 +103,14 @@ def test_a_trace_that_is_too_short_says_so() -> None:
     assert "few" not in divided(chats(20, 5, hours=6), 0, ALL).too_short
     assert "99th percentile" in divided(chats(20, 5, hours=6), 0, ALL).too_short
     assert "lasts 29 min" in divided(chats(600, 5, hours=0.49), 0, ALL).too_short
+
+
+def test_a_part_that_judges_is_an_excerpt_if_it_is_as_long_as_that() -> None:
+    trace = chats(count=2000, turns=2, hours=20)
+    parts = divided(trace, seed=0, most=250)
+    assert len(parts.tried) == pytest.approx(250, rel=0.3)
+    for stretches, part in ((parts.searched, parts.whole), (parts.judged, parts.other)):
+        assert len(part) == pytest.approx(len(trace), rel=0.15)
+        assert len(stretches) == pytest.approx(LONGER * 250, rel=0.3)
+    short = divided(trace, seed=0, most=1500)
+    assert short.judged == short.other
