@@ -8,7 +8,8 @@ replica and one that lost an adapter need no special case.
 - A loaded source goes to all replicas that have nothing under its name at once, but replaces other
   weights at one replica at a time. The replica finishes requests that run with the old ones.
 - An adapter that was removed from the spec is unloaded everywhere. The replica finishes its
-  requests first.
+  requests first. After an operator that may have begun loads of it, that is each replica: an unload
+  ends such a load.
 - A replica loads one adapter at a time, and a pool MOST_LOADS. Unloads mostly wait for requests, so
   there may be more.
 - A replica that leaves, is silent or has stalled gets no call; one that is joining does.
@@ -72,7 +73,8 @@ def plan(
     view = AdaptersView(replicas, attempts, now)
     known = learned(adapters, known, view)
     progress = tuple(Progress.of(one, known[one.name].identity, view) for one in adapters)
-    removed = sorted(known.keys() - {one.name for one in adapters})
+    wanted = {one.name for one in adapters}
+    removed = [(name, was) for name, was in sorted(known.items()) if name not in wanted]
     return Plan(
         calls=(
             *_allowed_unloads(_unloads(removed, view), attempts),
@@ -92,10 +94,10 @@ def _dropped(view: AdaptersView) -> frozenset[CallTarget]:
     return frozenset(one for one in running if (one.replica, one.incarnation) not in there)
 
 
-def _unloads(names: Sequence[str], view: AdaptersView) -> Iterator[Unload]:
+def _unloads(removed: Sequence[tuple[str, Known]], view: AdaptersView) -> Iterator[Unload]:
     for replica in view.replicas:
-        for name in names:
-            if view.may_have(name, replica) and replica.takes_calls:
+        for name, known in removed:
+            if view.may_have(name, known, replica) and replica.takes_calls:
                 target = CallTarget(replica.name, replica.incarnation, name)
                 call = Unload(target, replica.url, replica.token)
                 if _is_due(call, view):

@@ -6,10 +6,9 @@ The status keeps that, for the next operator.
 """
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pando_operator.adapters.calls import (
-    LOAD_S,
     SETTLE_S,
     Attempt,
     Attempts,
@@ -28,9 +27,8 @@ class Known:
 
     source: str
     identity: str = ""  # "": no replica has loaded it yet
-    # Until then a load that an earlier operator began may end: heartbeats do not show it before.
-    # Infinite in what the status tells, since that has no clock in common with this operator.
-    unsure_until: float = 0.0
+    # From an earlier operator, which may have begun loads: heartbeats show one only once it ends.
+    is_inherited: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +59,13 @@ class AdaptersView:
 
         return is_there
 
-    def may_have(self, name: str, replica: HostReplica) -> bool:
+    def may_have(self, name: str, known: Known, replica: HostReplica) -> bool:
         """Whether the replica has something under this name or may have it soon, since a load goes
-        on there even if its answer was lost, or still runs requests of what it had."""
+        on there even if its answer was lost, or still runs requests of what it had. An unload ends
+        such a load, too."""
         last = self.attempt(name, replica)
+        if last is None and known.is_inherited and replica.may_be_loading:
+            return True
         if last is None or (isinstance(last.call, Unload) and last.outcome is Outcome.DONE):
             return self.held(name, replica) is not None
         return True
@@ -95,11 +96,6 @@ def learned(
     The weights of a source stay those that were known first, while a replica has them: another
     replica may find others there.
     """
-    sure_at = view.now + LOAD_S + SETTLE_S
-    known = {
-        name: replace(was, unsure_until=min(was.unsure_until, sure_at))
-        for name, was in known.items()
-    }
     found: dict[str, Known] = {}
     for adapter in adapters:
         was = known.get(adapter.name)
@@ -107,13 +103,10 @@ def learned(
         if not identity or not any(map(view.has(adapter.name, identity), view.replicas)):
             loaded = (view.loaded(adapter, replica) for replica in view.replicas)
             identity = next(filter(None, loaded), identity)
-        unsure_until = was.unsure_until if was else 0.0
-        found[adapter.name] = Known(adapter.source, identity, unsure_until)
+        is_inherited = was is not None and was.is_inherited
+        found[adapter.name] = Known(adapter.source, identity, is_inherited)
     for name, was in known.items():
-        may_come = view.now < was.unsure_until
-        if name not in found and (
-            may_come or any(view.may_have(name, each) for each in view.replicas)
-        ):
+        if name not in found and any(view.may_have(name, was, each) for each in view.replicas):
             found[name] = was
     return found
 

@@ -29,3 +29,8 @@ class HostReplica:
     @property
     def takes_calls(self) -> bool:
         return self.answers and self.slots > 0
+
+    @property
+    def may_be_loading(self) -> bool:
+        """Whether another operator may have called it: it has sent heartbeats and has slots."""
+        return bool(self.incarnation) and self.slots > 0

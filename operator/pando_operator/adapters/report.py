@@ -51,7 +51,7 @@ def _row(one: Progress) -> AdapterStatus:
 
 
 def _removed(name: str, known: Known, view: AdaptersView) -> AdapterStatus:
-    having = [replica for replica in view.replicas if view.may_have(name, replica)]
+    having = [replica for replica in view.replicas if view.may_have(name, known, replica)]
     troubles = []
     for replica in having:
         last = view.attempt(name, replica)
@@ -64,12 +64,7 @@ def _removed(name: str, known: Known, view: AdaptersView) -> AdapterStatus:
         replicas=len(having),
         removing=True,
         failing=bool(troubles),
-        state=_state(
-            f"Removing, still on {len(having)}/{len(view.replicas)}"
-            if having
-            else "Removing: on no replica, but a load that an earlier operator began may still end",
-            troubles,
-        ),
+        state=_state(f"Removing, still on {len(having)}/{len(view.replicas)}", troubles),
     )
 
 

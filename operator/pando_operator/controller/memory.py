@@ -1,7 +1,6 @@
 """What a pool's loop remembers between two reconciles; what must outlive it is in the status."""
 
 import logging
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -67,7 +66,7 @@ class Memory:
             tuning=status.tuning,
             shadows={one.name: Shadow(History(), one) for one in status.shadows},
             adapters={
-                one.name: Known(one.source, one.identity, unsure_until=math.inf)
+                one.name: Known(one.source, one.identity, is_inherited=True)
                 for one in status.adapters
             },
         )

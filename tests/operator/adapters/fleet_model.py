@@ -4,7 +4,6 @@ Each worker keeps what it was given under each name, also if the answer to a cal
 heartbeats are as old as a test says. Identities are those of the sources' current contents.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -96,9 +95,9 @@ class Fleet:
 
     def restart_operator(self, late_s: float = 0.0) -> None:
         """Another operator has only the status, and the calls of the last one go on: they end after
-        `late_s` seconds."""
+        `late_s` seconds, or when the adapter is unloaded."""
         self.known = {
-            row.name: Known(row.source, row.identity, unsure_until=math.inf)
+            row.name: Known(row.source, row.identity, is_inherited=True)
             for row in rows(self.plan())  # as written to the status
         }
         self.late += [(self.now + late_s, attempt.call) for attempt in self.running()]
@@ -107,10 +106,9 @@ class Fleet:
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
-        for at, call in self.late:
-            if at <= self.now:
-                self._carry_out(call)
-        self.late = [(at, call) for at, call in self.late if at > self.now]
+        while ended := [one for one in self.late if one[0] <= self.now]:
+            self.late.remove(ended[0])
+            self._carry_out(ended[0][1])
 
     def running(self) -> list[Attempt]:
         return [one for one in self.attempts.values() if one.outcome is Outcome.RUNNING]
@@ -131,6 +129,7 @@ class Fleet:
         name = call.target.adapter
         if isinstance(call, Unload):
             worker.has.pop(name, None)
+            self.late = [one for one in self.late if one[1].target != call.target]
             return "", ""
         if (identity := self.contents.get(call.source)) is None:
             return "", "broken"

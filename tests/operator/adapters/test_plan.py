@@ -1,6 +1,6 @@
 """Single plans: which replica loads which adapter, and what its status says."""
 
-from pando_operator.adapters.calls import LOAD_S, Load, Unload, delay_s
+from pando_operator.adapters.calls import Load, Unload, delay_s
 from pando_operator.adapters.plan import MOST_LOADS, MOST_UNLOADS, PRELOAD_LIMIT_S
 from pando_operator.adapters.replicas import Held
 from pando_operator.adapters.report import rows, served, summary
@@ -192,24 +192,40 @@ def test_a_new_operator_goes_on_with_a_half_done_replacement_and_removal() -> No
     pool.rounds(8)
     assert {tuple(worker.has) for worker in pool.workers.values()} == {("pirate",)}
     assert pool.states()["pirate"] == "Ready 3/3"
-    assert pool.states()["json"].startswith("Removing: on no replica, but a load")
-    pool.now += LOAD_S
-    pool.rounds()
     assert pool.states() == {"pirate": "Ready 3/3"}
 
 
-def test_a_load_of_an_earlier_operator_that_ends_after_the_removal_is_undone() -> None:
-    pool = fleet(1, PIRATE)
-    pool.reconcile()
-    pool.restart_operator()  # the load ends; no heartbeat shows it yet
+def test_an_adapter_that_a_new_operator_removes_is_unloaded_once_and_no_longer_listed() -> None:
+    pool = settled(2, PIRATE)
+    pool.add()  # it has no adapter yet, and may be loading one
+    pool.restart_operator()
     pool.want()
     pool.reconcile()
-    pool.now += LOAD_S - 60
-    pool.rounds(3)
-    assert pool.workers["w1"].has == {}
-    pool.now += 60
+    assert pool.states() == {"pirate": "Removing, still on 3/3"}
     pool.rounds()
+    assert pool.states() == {}
+    assert sorted(call.target.replica for call in pool.made) == ["w1", "w2", "w3"]
+    assert all(isinstance(call, Unload) for call in pool.made)
+
+
+def test_a_load_that_an_earlier_operator_began_ends_with_the_removal() -> None:
+    pool = fleet(1, PIRATE)
+    pool.reconcile()
+    pool.restart_operator(late_s=60)  # the load still runs: no heartbeat shows it
+    pool.want()
+    pool.rounds(12)
+    assert pool.workers["w1"].has == {}
     assert pool.known == {}
+
+
+def test_a_replica_that_never_took_calls_does_not_keep_a_removed_adapter_listed() -> None:
+    pool = settled(1, PIRATE)
+    pool.add(slots=0)
+    pool.add(incarnation="", silent=True)
+    pool.restart_operator()
+    pool.want()
+    pool.rounds()
+    assert pool.states() == {}
 
 
 def test_a_source_with_other_weights_at_one_replica_is_reported_and_not_loaded_for_ever() -> None:

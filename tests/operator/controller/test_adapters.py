@@ -53,6 +53,15 @@ async def loaded(scene: Scene, adapter: dict[str, Any], count: int) -> None:
     await scene.until(is_so, f"{adapter} is on {count} replicas")
 
 
+async def gone(scene: Scene, name: str) -> None:
+    """Waits until the status does not list it any more."""
+
+    async def is_so() -> bool:
+        return not await row(scene, name)
+
+    await scene.until(is_so, f"{name} is gone")
+
+
 def gate(pod: Object) -> str:
     conditions = pod.get("status", {}).get("conditions") or ()
     return next((one["status"] for one in conditions if one["type"] == "pando.dev/serving"), "")
@@ -184,7 +193,8 @@ async def test_another_operator_goes_on_in_the_middle(
     workers.open.set()
     async with scene.operator(identity="operator-1"):
         await loaded(scene, second, 2)
-        await scene.until(lambda: not workers.serving("pirate"), "pirate is gone")
+        await gone(scene, "pirate")
+        assert not workers.serving("pirate")
         assert set(workers.serving("json").values()) == {identity("/adapters/json-2")}
         done = len(workers.calls)
     async with scene.operator(identity="operator-2"):

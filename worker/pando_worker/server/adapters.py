@@ -2,7 +2,8 @@
 
 A request uses the adapter that its name had when it came, until it ends: replacing an adapter gives
 the name to other weights for later requests, and the earlier weights leave once the last request
-that uses them has ended. The scheduler knows adapters by the hash of their weights only.
+that uses them has ended. Unloading a name also ends the load that is giving it weights. The
+scheduler knows adapters by the hash of their weights only.
 """
 
 import asyncio
@@ -22,6 +23,9 @@ log = logging.getLogger("pando.worker")
 MAX_ADAPTERS = 1024
 LEAST_UNLOAD_S = 5.0  # even an adapter that nothing uses takes a step of the scheduler
 MAX_NAME = 200
+UNLOADED = "adapter_unloaded"
+"""The code of the error of a load whose name was unloaded meanwhile."""
+
 _SHOWN = 20  # names in an error's message
 
 
@@ -53,6 +57,13 @@ class NamedAdapter:
             await self.unused.wait()
 
 
+@dataclass(slots=True, eq=False)
+class _Loading:
+    """A load that has not ended."""
+
+    is_wanted: bool = True  # False: its name was unloaded meanwhile
+
+
 class NamedAdapters:
     """
     Attributes:
@@ -70,7 +81,7 @@ class NamedAdapters:
         self._engine = engine
         self._model = model
         self._adapters: dict[str, NamedAdapter] = {}
-        self._changing: set[str] = set()  # names that are being loaded
+        self._loading: dict[str, _Loading] = {}  # by name
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __iter__(self) -> Iterator[NamedAdapter]:
@@ -110,30 +121,38 @@ class NamedAdapters:
 
         Raises:
             ApiError: 400 for files that are broken or do not fit the model, and for a name that is
-                taken; 409 if the name is being loaded, or if there is no room.
+                taken; 409 if the name is being loaded, if it is unloaded before that ends, or if
+                there is no room.
         """
         self._check_name(name, replaces=replaces)
-        self._changing.add(name)
+        loading = self._loading[name] = _Loading()
         loaded: list[NamedAdapter] = []
 
         async def run() -> None:
             try:
-                loaded.append(await self._load(name, path, is_pinned=is_pinned))
+                loaded.append(await self._load(name, path, loading, is_pinned=is_pinned))
             finally:
-                self._changing.discard(name)
+                if self._loading.get(name) is loading:
+                    del self._loading[name]
 
         await self._to_its_end(run())
         return loaded[0]
 
     async def unload(self, name: str) -> None:
-        """Take an adapter's name from it, and forget it once no request uses it.
+        """Take an adapter's name from it, and forget it once no request uses it. A load that is
+        giving the name weights fails.
 
         Raises:
             ApiError: 404 for an unknown name; 409 if requests still use it after `unload_seconds`:
                 it is forgotten later.
         """
         adapter = self._adapters.pop(name, None)
+        loading = self._loading.pop(name, None)
+        if loading is not None:
+            loading.is_wanted = False
         if adapter is None:
+            if loading is not None:
+                return
             raise ApiError(
                 404,
                 f"there is no adapter {name[:MAX_NAME]!r}; this worker has {self.listed()}",
@@ -159,19 +178,21 @@ class NamedAdapters:
             raise bad_request(f"lora_name must have 1 to {MAX_NAME} printable characters", param)
         if name == self._model:
             raise bad_request(f"lora_name {name!r} is the name of the base model", param)
-        if name in self._changing:
+        if name in self._loading:
             raise ApiError(409, f"adapter {name!r} is being loaded already", param=param)
         if name in self._adapters and not replaces:
             raise bad_request(
                 f"adapter {name!r} has already been loaded; load_inplace: true replaces it", param
             )
         if (
-            len(self._adapters.keys() | self._changing) >= MAX_ADAPTERS
+            len(self._adapters.keys() | self._loading.keys()) >= MAX_ADAPTERS
             and name not in self._adapters
         ):
             raise ApiError(409, f"this worker has {MAX_ADAPTERS} adapters; unload one first")
 
-    async def _load(self, name: str, path: str, *, is_pinned: bool | None) -> NamedAdapter:
+    async def _load(
+        self, name: str, path: str, loading: _Loading, *, is_pinned: bool | None
+    ) -> NamedAdapter:
         before = self._adapters.get(name)
         replaces_pin = before is not None and before.is_pinned
         if before is not None and before.is_pinned:
@@ -179,7 +200,7 @@ class NamedAdapters:
         try:
             found = await self._engine.load_adapter(path)
         except ApiError:
-            if before is not None and replaces_pin:
+            if replaces_pin and before is not None and self._adapters.get(name) is before:
                 await self._pin(before)
             raise
         adapter = NamedAdapter(name=name, path=path, identity=found.identity, rank=found.rank)
@@ -192,7 +213,11 @@ class NamedAdapters:
                     await self._engine.unload_adapter(found.identity)
                     raise
                 is_late = True
-        before = self._adapters.get(name)  # it may have been unloaded meanwhile
+        if not loading.is_wanted:
+            await self._forget(adapter)
+            message = f"adapter {name!r} was unloaded while it was being loaded"
+            raise ApiError(409, message, code=UNLOADED)
+        before = self._adapters.get(name)
         self._adapters[name] = adapter
         if before is not None:
             self._in_background(self._replace(before, adapter if is_late else None))

@@ -37,7 +37,7 @@ from pando_worker.parsers.registry import (
     reasoning_format,
     tool_format,
 )
-from pando_worker.server.adapters import NamedAdapters
+from pando_worker.server.adapters import UNLOADED, NamedAdapters
 from pando_worker.server.app import make_app
 from pando_worker.server.engine_client import EngineClient
 from pando_worker.server.errors import ApiError
@@ -368,6 +368,8 @@ async def _preloaded(service: Service, end: "_End") -> bool:
             is_pinned = name in settings.pinned_loras
             await service.adapters.load(name, path, is_pinned=is_pinned)
         except ApiError as error:
+            if error.code == UNLOADED:
+                continue
             end.fail(f"cannot serve adapter {name!r} of lora_modules: {error.message}")
             return False
     service.adapters.are_preloaded = True
