@@ -13,6 +13,14 @@ BYTES = 16  # that a thread reads at a time
 MOST_THREADS = 1024  # in each of up to 8 blocks
 
 
+BUFFERS = ("two-shot", "flags", "one-shot")
+"""Each rank allocates these and maps those of the others."""
+
+
+def prepare(rank: int, step: int) -> None:
+    """What a rank does before it exchanges; where a test lets it fail."""
+
+
 class AllReduceFusionPattern:
     kARResidualRMSNorm = 1  # noqa: N815, the library's name
 
@@ -41,6 +49,14 @@ def create_allreduce_fusion_workspace(
 ) -> Workspace:
     assert backend == "trtllm" and world_size in (2, 4, 8, 16) and 0 <= rank < world_size
     assert max_token_num > 0 and dtype in (torch.bfloat16, torch.float16)
+    assert (comm_backend.Get_rank(), comm_backend.Get_size()) == (rank, world_size)
+    for step, buffer in enumerate(BUFFERS):
+        prepare(rank, step)
+        names = comm_backend.allgather((buffer, rank))
+        assert names == tuple((buffer, each) for each in range(world_size))
+        assert comm_backend.bcast((buffer, rank), root=1) == (buffer, 1)
+    prepare(rank, len(BUFFERS))
+    comm_backend.barrier()
     return Workspace(group, world_size, rank, max_token_num * hidden_dim, dtype)
 
 

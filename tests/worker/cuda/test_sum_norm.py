@@ -2,6 +2,7 @@
 documentation, with ranks in threads; and when NCCL sums instead."""
 
 import logging
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -97,17 +98,41 @@ def test_steps_are_summed_with_the_norm_up_to_a_size_for_the_gpus_and_else_by_nc
     assert caplog.text.count(f"sums over ranks: {said}") == size
 
 
-def test_all_ranks_use_nccl_if_one_cannot_use_the_kernel(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("failing", [{0}, {2}, {1, 3}])
+@pytest.mark.parametrize("step", [0, 1, len(book.BUFFERS), "library", "made"])
+def test_all_ranks_use_nccl_at_once_if_one_cannot_use_the_kernel(
+    step: int | str,
+    failing: set[int],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    """Wherever it fails: a rank that waits for another one fails the test after two minutes."""
+    here = threading.local()
+
+    def fail_at(now: int | str) -> None:
+        if now == step and here.rank in failing:
+            raise RuntimeError("peer access is not supported between these two devices")
+
+    def load(name: str) -> Any:
+        fail_at("library")
+        return book
+
     make = FlashinferSumNorm.__init__
 
-    def fails_on_one(self: FlashinferSumNorm, library: Any, group: ParallelGroup, *a: Any) -> None:
-        if group.rank == 1:
-            raise RuntimeError("peer access is not supported between these two devices")
-        make(self, library, group, *a)
+    def make_on_rank(self: FlashinferSumNorm, *given: Any) -> None:
+        make(self, *given)
+        fail_at("made")
 
-    monkeypatch.setattr(FlashinferSumNorm, "__init__", fails_on_one)
-    assert on_ranks(2, lambda group: choose_sum_norm(group, HOPPER, 4096, BF16, 9)) == [None, None]
-    for reason in ("another rank has none", "peer access is not supported"):
-        assert f"flashinfer's kernel cannot be used: {reason}" in caplog.text
+    def choose(group: ParallelGroup) -> FlashinferSumNorm | None:
+        here.rank = group.rank
+        return choose_sum_norm(group, HOPPER, 4096, BF16, 9)
+
+    monkeypatch.setattr(sum_norm, "import_module", load)
+    monkeypatch.setattr(book, "prepare", lambda rank, now: fail_at(now))
+    monkeypatch.setattr(FlashinferSumNorm, "__init__", make_on_rank)
+    assert on_ranks(4, choose) == [None] * 4
+    for reason, ranks in (
+        ("peer access is not supported", len(failing)),
+        ("another rank failed", 4 - len(failing)),
+    ):
+        assert caplog.text.count(f"flashinfer's kernel cannot be used: {reason}") == ranks

@@ -7,6 +7,7 @@
     fused_experts.py  a mixture of experts, from its tokens to their sums
     expert_product.py  the products of experts as a Triton kernel, where torch has no kernel
     sum_norm.py  sums over ranks with the norm behind them, by flashinfer
+    rank_exchange.py  how ranks prepare that, so that all fail if one does
     mxfp4.py    whether experts stay in 4-bit floats
     mxfp4_tile.py  matrices of them, decoded as a kernel reads them
     lora.py     what adapters add to linear layers

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pando_worker.cuda.rank_exchange import RankExchange
 from pando_worker.models.parallel import ParallelGroup
 
 log = logging.getLogger("pando.worker.cuda")
@@ -31,6 +32,7 @@ class FlashinferSumNorm:
 
     Args:
         library: flashinfer.comm
+        exchange: of the same group
         tokens: of a step, at most
         dtype: bfloat16 or float16
     """
@@ -39,6 +41,7 @@ class FlashinferSumNorm:
         self,
         library: Any,
         group: ParallelGroup,
+        exchange: RankExchange,
         tokens: int,
         hidden_size: int,
         dtype: torch.dtype,
@@ -46,7 +49,8 @@ class FlashinferSumNorm:
         """Call on all ranks.
 
         Raises:
-            RuntimeError: a GPU cannot reach the memory of another, or a kernel was not compiled.
+            RuntimeError: a GPU cannot reach the memory of another, a kernel was not compiled, or
+                another rank gave up.
         """
         self._tokens = tokens
         self._workspace = library.create_allreduce_fusion_workspace(
@@ -56,6 +60,7 @@ class FlashinferSumNorm:
             max_token_num=tokens,
             hidden_dim=hidden_size,
             dtype=dtype,
+            comm_backend=exchange,
             group=group.process_group,
         )
         self._fused = library.allreduce_fusion
@@ -107,15 +112,14 @@ def choose_sum_norm(
             hidden_size,
         )
         return None
-    made: FlashinferSumNorm | None = None
-    failure = "another rank has none"
+    exchange = RankExchange(group)
     try:
         library = import_module("flashinfer.comm")
-        made = FlashinferSumNorm(library, group, tokens, hidden_size, dtype)
+        made = FlashinferSumNorm(library, group, exchange, tokens, hidden_size, dtype)
+        exchange.barrier()  # all ranks have it
     except (ImportError, OSError, RuntimeError) as error:
-        failure = str(error)
-    if not group.smallest(int(made is not None)):
-        log.warning("sums over ranks: NCCL, as flashinfer's kernel cannot be used: %s", failure)
+        exchange.give_up()
+        log.warning("sums over ranks: NCCL, as flashinfer's kernel cannot be used: %s", error)
         return None
     log.info("sums over ranks: flashinfer's, with the norm, up to %d tokens; else NCCL", tokens)
     return made
