@@ -11,6 +11,7 @@ from functools import partial
 from math import ceil
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pando_fleet.placement.placer import Placer
 from pando_fleet.placement.prefix import CHUNK_BYTES, KEY_BYTES
@@ -29,7 +30,6 @@ from pando_sim.fleet.control import FleetControl
 from pando_sim.fleet.redis.line import WaitedLine
 from pando_sim.fleet.routing.errand import Errand
 from pando_sim.fleet.routing.router import Surroundings
-from pando_sim.request import Prompt
 from pando_sim.worker.settings import MODEL
 from pando_sim.worker.stay import Stay
 from pando_worker.messages import Generate, SamplingParams
@@ -76,11 +76,11 @@ class Warming:
         is_open = any(not errand.has_ended for errand in self._at_work.values())
         return is_open or self._ended < self._sent
 
-    def seen(self, keys: bytes, prompt: Prompt) -> None:
+    def seen(self, keys: bytes, tokens: NDArray[np.int32]) -> None:
         now_s = self._timeline.now_s
         if now_s >= self._next_s:
             self._next_s = now_s + OBSERVE_EVERY_S
-            source = SentRequest(PATH, prompt.tokens().tobytes(), MODEL)
+            source = SentRequest(PATH, tokens.tobytes(), MODEL)
             self._hot.observe(self._control.pool, keys, source)
 
     async def look(self, redis: RedisClient, marks: list[Mark]) -> None:

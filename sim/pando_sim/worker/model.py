@@ -70,9 +70,9 @@ class VirtualModel:
         All tokens of a request are its seed.
         """
         self._work = work_of(step)
-        self._tokens = [row.req.sampling.seed for row in step.rows if row.samples]
-        if step.decodes:
-            self._tokens = [*step.decodes.sampling().seed.tolist(), *self._tokens]
+        decodes = step.decodes.reqs if step.decodes else ()
+        self._tokens = [req.sampling.seed for req in decodes]
+        self._tokens += [row.req.sampling.seed for row in step.rows if row.samples]
         return ForwardBatch(
             input_ids=_INTS,
             positions=_INTS,

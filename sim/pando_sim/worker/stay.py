@@ -4,6 +4,9 @@ from dataclasses import dataclass
 from math import nan
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pando_worker.messages import Generate
 
 
@@ -32,6 +35,13 @@ class Stay:
     first_s: float = nan
     last_s: float = nan
     longest_gap_s: float = 0.0
+
+    @property
+    def prompt_tokens(self) -> NDArray[np.int32]:
+        """Those that it was sent, without output of earlier stays."""
+        sent = self.command.input_ids
+        tokens: NDArray[np.int32] = sent[: len(sent) - self.command.num_output]  # type: ignore[assignment]  # an array
+        return tokens
 
     def token(self, at_s: float) -> None:
         self.tokens += 1

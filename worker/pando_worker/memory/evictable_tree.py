@@ -88,12 +88,18 @@ class EvictableTree:
 
     def inc_lock_ref(self, node: TreeNode) -> None:
         """Lock the path from the root to `node`, which is on the device."""
-        while node.parent is not None:
+        self.move_lock_ref(self.root, node)
+
+    def move_lock_ref(self, above: TreeNode, node: TreeNode) -> None:
+        """Move one lock from a node to one below it, on the device: the path to `above` keeps it.
+        The root has any number of locks."""
+        while node is not above:
             if node.lock_ref == 0:
                 self._order.discard(node)
                 self.evictable_pages -= node.num_pages
                 self.protected_pages += node.num_pages
             node.lock_ref += 1
+            assert node.parent is not None, "`above` is on the path"
             node = node.parent
 
     def dec_lock_ref(self, node: TreeNode) -> None:

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from functools import partial
 from math import nan
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pando_fleet.current import Current
 from pando_fleet.redis.wire import Line as RedisLine
 from pando_router.core.bounded_queue import (
@@ -35,7 +38,7 @@ from pando_sim.fleet.routing.interfaces import POOL, Question
 from pando_sim.fleet.routing.job import Job
 from pando_sim.fleet.routing.view import View
 from pando_sim.records import Outcome, Served
-from pando_sim.request import Prompt, Request
+from pando_sim.request import Request
 from pando_sim.spec import RouterSpec
 from pando_sim.timeline import Act, Timeline
 from pando_sim.worker.replica import Replica
@@ -43,8 +46,8 @@ from pando_sim.worker.stay import Stay
 
 _NOBODY = Observer()
 
-Seen = Callable[[bytes, Prompt], None]
-"""Called with the keys of a prompt's chunks, and the prompt."""
+Seen = Callable[[bytes, NDArray[np.int32]], None]
+"""Called with the keys of a prompt's chunks, and its tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +263,7 @@ class Router:
         job.cached_tokens = job.stay.cached_tokens
         job.tries.answered(Head(200, CacheReport(job.cached_tokens, job.prompt_tokens)))
         if self.seen is not None and not job.request.adapter:
-            self.seen(job.keys, job.request.prompt)
+            self.seen(job.keys, job.stay.prompt_tokens)
 
     def finished(self, job: Job) -> None:
         assert job.stay is not None

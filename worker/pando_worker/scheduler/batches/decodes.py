@@ -125,7 +125,8 @@ class Decodes:
         """The positions of those that lack a page to run their token, and its window page; none
         lacks more."""
         n = len(self.reqs)
-        return np.flatnonzero(self._tokens[:n] > self._pages[:n] * self._pool.page_size)
+        found: Int64 = (self._tokens[:n] > self._pages[:n] * self._pool.page_size).nonzero()[0]
+        return found
 
     def grow(self, positions: Int64, pages: Pages) -> None:
         """Give the requests at these positions a page each, which has a window page."""
@@ -177,7 +178,7 @@ class Decodes:
     def discard_full(self) -> None:
         """Those at their limit leave, since only the results of launched steps are left to come."""
         n = len(self.reqs)
-        full = np.flatnonzero(self._tokens[:n] >= self._limit[:n])
+        full = (self._tokens[:n] >= self._limit[:n]).nonzero()[0]
         for req in [self.reqs[position] for position in full.tolist()]:
             self.discard(req)
 

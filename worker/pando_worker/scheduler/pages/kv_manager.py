@@ -325,12 +325,13 @@ class KVManager:
             return
         if self.sliding:
             self.sliding.unpin(req)
-        self._give_to_cache(req, count)
+        owned = self.tree_pages(req)
+        known = self._give_to_cache(req, count)
         key = req.tokens(count * self.page_size)
         match = self.cache.match_prefix(key, req.namespace, req.node)
-        self.rows.replace(req.row, self.tree_pages(req), match.pages)
-        self.cache.inc_lock_ref(match.node)
-        self.cache.dec_lock_ref(req.node)
+        if known > owned:
+            self.rows.replace(req.row, owned, match.pages)
+        self.cache.move_lock_ref(req.node, match.node)
         req.node = match.node
         if self.sliding:
             self.sliding.pin(req)
@@ -428,9 +429,10 @@ class KVManager:
             prefill_tokens_per_s=self.prefill_rate.per_second,
         )
 
-    def _give_to_cache(self, req: Req, count: int) -> None:
+    def _give_to_cache(self, req: Req, count: int) -> int:
         """Insert a request's first `count` pages into the cache; frees its own copies of pages that
         the cache already has. If the cache has lost their window pages, it gets the request's.
+        Returns how many of its first pages the cache already had.
 
         The row still names the freed pages afterwards: the caller updates or frees it.
         """
@@ -441,3 +443,4 @@ class KVManager:
             there = self.cache.pages_of(key, req.namespace)
             self.windows.move(pages[twice], there[twice])
         self.allocator.free(pages[twice])
+        return known
