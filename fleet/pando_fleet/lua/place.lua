@@ -278,9 +278,8 @@ while i <= #ARGV do
   local best, most, found, full = choose(ask, explain or ask.every)
   local held
   if best and ask.bounds_sessions and mode ~= $Mode.EXPLAIN then
-    local shared = floor(most.chunks * $CHUNK_BYTES / most.replica.bytes_per_token)
     hold_back = hold_back or session_ops()
-    held = hold_back(sessions, leases, ask, shared, ready, now, explain)
+    held = hold_back(sessions, leases, ask, most, ready, now, explain)
   end
   if mode == $Mode.EXPLAIN then
     answers = all_packed(ask, found)

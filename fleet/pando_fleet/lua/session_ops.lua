@@ -19,8 +19,12 @@
 -- computed its prefix again from idle: a session that paused for t returns within the next u with
 -- probability u / (t + u), on any time scale (as `weigh_leaves` says of leaves); u, its stay, is the
 -- time in which the pool computes all the tokens that it holds, by the prefill rates of its replicas. A
--- pause shorter than u costs the pool less memory than the computation would cost it time, so such a
--- session goes on.
+-- pause shorter than u costs the pool less memory than the computation would cost it time.
+--
+-- A session goes on while a replica still has most of its conversation. One whose conversation was
+-- evicted takes as much from others as a new one does, however short its pause was, so it waits for room
+-- like that. Else sessions that grow beyond the memory would evict each other until they end. A call that
+-- makes the working set no larger, as when an agent shortens its conversation, never waits.
 --
 -- Not everything returns: single questions never do. So the pool counts, apart for first calls and for
 -- later ones, how often sessions returned, and for how many stays they paused. With fewer returns than
@@ -30,8 +34,8 @@
 -- Where replicas have time to spare, a conversation that was evicted can be computed again and delay
 -- nobody. The pool notes the share of its replicas with requests that wait for a first token; in the
 -- rest of the time it could compute as large a share of its memory again, so the working set may be
--- larger than the memory by that. New sessions get half of it, so that those that return after a long
--- pause find room, and seldom wait: all long waits of calls were theirs.
+-- larger than the memory by that. New sessions get half of it, so that those that return find room, and
+-- seldom wait: all long waits of calls were theirs.
 
 local COUNT_MS = 250 -- between two counts of the working set
 local ROW_MS = 1 -- between them for each session, so that counts take a hundredth of the time
@@ -73,9 +77,10 @@ local function set_in(row)
   }
 end
 
--- The working set as it is known; the session that the path extends, or nil; the field of its row; that
--- of its row from now on; and what stands by the name. Looks at the path's last landmarks first, and
--- then at all others: most calls that continue a session need the first look only.
+-- The working set as it is known; the session that the path extends, or nil, with the field of its row
+-- and the chunks up to that landmark; the field of its row from now on; and what stands by the name.
+-- Looks at the path's last landmarks first, and then at all others: most calls that continue a session
+-- need the first look only.
 local function find_session(sessions, path, name)
   local last = math.floor(#path / ($KEY_BYTES * $LANDMARK_CHUNKS))
   local newest, set, named, look = chunk_key(path, last * $LANDMARK_CHUNKS), nil, nil, FIRST_LOOK
@@ -97,13 +102,14 @@ local function find_session(sessions, path, name)
     for i = 1, count do
       local session = rows[i] and session_in(rows[i])
       if session then
+        session.field, session.chunks = fields[i], (from - i + 1) * $LANDMARK_CHUNKS
         local place = math.max(1, last - 1) -- what follows may be changed by the next call
-        return set, session, fields[i], chunk_key(path, place * $LANDMARK_CHUNKS), named
+        return set, session, chunk_key(path, place * $LANDMARK_CHUNKS), named
       end
     end
     from, look = to - 1, last
   end
-  return set, nil, nil, newest, named
+  return set, nil, newest, named
 end
 
 -- The session that stands by a name, unless a call of it runs: that one has another conversation.
@@ -140,8 +146,19 @@ local function stay_of(session, memory)
   return 1000 * memory.seconds * (1 + (session.base + session.held) / 2 / memory.doubling)
 end
 
-local function goes_on(session, memory, now)
+local function is_in_stay(session, memory, now)
   return session.paused == 0 or now - session.paused <= stay_of(session, memory)
+end
+
+local function tokens_of(chunks, replica)
+  return math.floor(chunks * $CHUNK_BYTES / replica.bytes_per_token)
+end
+
+-- Whether the replica that holds most of the session's prompt has half of what the session added to it.
+local function is_kept(session, most)
+  local replica, base = most.replica, session.base
+  return session.chunks
+    and 2 * (tokens_of(most.chunks, replica) - base) >= tokens_of(session.chunks, replica) - base
 end
 
 local function kind_of(session)
@@ -211,7 +228,7 @@ local function count_sessions(sessions, leases, memory, set, before, now)
       set.held = set.held + share_of(session, memory, set, now)
       set.sessions = set.sessions + 1
       used[session.name] = true
-      if session.held > 0 and goes_on(session, memory, now) then
+      if session.held > 0 and is_in_stay(session, memory, now) then
         set.active = set.active + 1
       end
     elseif is_name then
@@ -261,10 +278,31 @@ local function keep_counted(sessions, leases, ready, memory, set, now)
   redis.call('PEXPIRE', sessions, FORGET_MS)
 end
 
--- Whether the call of `prompt` tokens, of which `shared` are held already, may be placed now: its
--- session goes on, or the working set has room for it. If so, it is noted, unless only asked to
--- explain; otherwise returns what it waits for.
-local function hold_back(sessions, leases, ask, shared, ready, now, explain)
+-- Notes a call that is placed: the session that it continues (or nil, or one that it has rewritten), and
+-- the names and fields that `find_session` found.
+local function note_call(sessions, ask, set, session, rewritten, base, held, new_field, named, now)
+  local field = session and session.field
+  local row = {
+    base = base, held = held, since = now, paused = 0, calls = session and 2 or 1,
+    lease = ask.lease, name = ask.session,
+  }
+  local changed = { new_field, $pack(SESSION, row), '', $pack(WORKING_SET, set) }
+  if ask.session ~= '' then
+    changed[5], changed[6] = ask.session, name_stands_for(sessions, named, field, new_field)
+  end
+  if rewritten then
+    rewritten.held, rewritten.paused = 0, rewritten.paused > 0 and rewritten.paused or now
+    changed[7], changed[8] = named, $pack(SESSION, rewritten)
+  elseif field and field ~= new_field then
+    redis.call('HDEL', sessions, field)
+  end
+  redis.call('HSET', sessions, unpack(changed))
+end
+
+-- Whether the call may be placed now, of which the replica `most.replica` holds most, `most.chunks`: its
+-- session goes on, or the working set has room for it, or becomes no larger. If so, it is noted, unless
+-- only asked to explain; otherwise returns what it waits for.
+local function hold_back(sessions, leases, ask, most, ready, now, explain)
   if #ask.path < $KEY_BYTES * $LANDMARK_CHUNKS then
     return nil
   end
@@ -272,18 +310,19 @@ local function hold_back(sessions, leases, ask, shared, ready, now, explain)
   if memory.capacity == 0 then
     return nil
   end
-  local set, session, field, new_field, named = find_session(sessions, ask.path, ask.session)
+  local set, session, new_field, named = find_session(sessions, ask.path, ask.session)
   keep_counted(sessions, leases, ready, memory, set, now)
   local rewritten = not session and session_named(sessions, leases, named) or nil
   session = session or rewritten
   local is_back = session ~= nil
   local others = set.held - (is_back and share_of(session, memory, set, now) or 0)
-  local held = math.max(0, ask.prompt + ask.output - (is_back and session.base or shared))
+  local base = is_back and session.base or tokens_of(most.chunks, most.replica)
+  local held = math.max(0, ask.prompt + ask.output - base)
   local needs = math.min(held, memory.capacity / #ready) -- a session is at one replica
-  local is_in_time = is_back and goes_on(session, memory, now)
   local likely = likely_of(set, is_back and 'later' or 'first')
   local room = room_of(memory, set, is_back)
-  if not is_in_time and ask.may_wait and likely * (others + needs) > room then
+  local may_wait = ask.may_wait and not (is_back and is_kept(session, most))
+  if may_wait and likely * (others + needs) > room and others + needs > set.held then
     local working_set_tokens, room_tokens, active = others, math.floor(room), set.active
     return $pack(CROWDED)
   end
@@ -296,28 +335,13 @@ local function hold_back(sessions, leases, ask, shared, ready, now, explain)
     end
     set.sessions = set.sessions + 1
   end
-  local base = is_back and session.base or shared
-  if is_in_time then
+  if is_back and is_in_stay(session, memory, now) then
     note_return(set, session)
   else
     set.active = set.active + 1
   end
-  session = {
-    base = base, held = held, since = now, paused = 0, calls = is_back and 2 or 1, lease = ask.lease,
-    name = ask.session,
-  }
   set.held = others + likely * held
-  local changed = { new_field, $pack(SESSION, session), '', $pack(WORKING_SET, set) }
-  if ask.session ~= '' then
-    changed[5], changed[6] = ask.session, name_stands_for(sessions, named, field, new_field)
-  end
-  if rewritten then
-    rewritten.held, rewritten.paused = 0, rewritten.paused > 0 and rewritten.paused or now
-    changed[7], changed[8] = named, $pack(SESSION, rewritten)
-  elseif field and field ~= new_field then
-    redis.call('HDEL', sessions, field)
-  end
-  redis.call('HSET', sessions, unpack(changed))
+  note_call(sessions, ask, set, session, rewritten, base, held, new_field, named, now)
 end
 
 return hold_back

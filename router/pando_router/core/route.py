@@ -14,7 +14,7 @@ class Shortage(StrEnum):
 
     FULL = "full"  # all ready replicas are at their limit of requests
     CROWDED = "crowded"  # the working set of the pool's sessions has no room for a new one
-    RETURNS = "returns"  # nor for this one, which returns after a pause
+    RETURNS = "returns"  # nor for this one, whose conversation was evicted
     ASLEEP = "asleep"  # no replica is ready, but one is starting
     NONE = "none"  # no replica is ready, and none is known to be starting
 

@@ -1,7 +1,7 @@
 """Sessions in the pool's memory: which of them go on, and which wait for room.
 
-The replica holds 100,000 tokens and computes 1,000 a second, so a session that pauses for up to
-100 s goes on.
+The replica holds 100,000 tokens and computes 1,000 a second, so a session's memory is worth a pause
+of 100 s.
 """
 
 from math import exp
@@ -98,18 +98,35 @@ async def test_what_sessions_share_counts_once(world: World) -> None:
     assert found.working_set_tokens == 64_000 + 32_000
 
 
-async def test_a_short_pause_keeps_the_place_and_a_long_one_lends_it(world: World) -> None:
+async def test_a_session_goes_on_while_its_conversation_is_held_however_long_it_paused(
+    world: World,
+) -> None:
     await world.beat("a")
     await keep_busy(world)
+    await ended(world, "one", 45_000)
+    await after(world, 300)
+    await call(world, "two", 55_000)  # both are held, and more than the memory is needed
+    assert (await crowded(world, "new", 40_000)).active == 1
+    await call(world, "one", 46_000)
+
+
+async def test_a_session_whose_conversation_was_evicted_waits_however_short_its_pause(
+    world: World,
+) -> None:
+    """Three sessions have grown beyond the memory; two of them fit, and go on."""
+    await world.beat("a")
+    await keep_busy(world)
+    for name in ("one", "two", "three"):
+        await ended(world, name, 30_000)
+    await after(world, 2)  # trees count in seconds
     for name in ("one", "two"):
-        await ended(world, name, 45_000)
-    await after(world, 90)
-    await ended(world, "one", 46_000)
-    await after(world, 20)
-    await call(world, "guest", 30_000)  # the second one's share has fallen to less than half
-    found = await crowded(world, "two", 46_000)
-    assert (found.active, found.is_back) == (2, True)
-    await ended(world, "one", 47_000)
+        await ended(world, name, 50_000)
+    found = await crowded(world, "three", 31_000)
+    assert (found.active, found.is_back) == (3, True)
+    for name in ("one", "two"):
+        await ended(world, name, 51_000)
+    await after(world, 200)
+    await call(world, "three", 31_000)  # the others' shares have fallen to a third
 
 
 async def test_a_pause_weighs_less_the_longer_it_lasts(world: World) -> None:
@@ -132,7 +149,7 @@ async def test_new_sessions_get_half_of_the_time_to_spare_and_returning_ones_all
     await ended(world, "looks", 512)
     await after(world, 900)
     await ended(world, "back", 40_000)
-    await after(world, 300)  # beyond the 100 s to which its computation compares
+    await after(world, 300)
     for number in range(4):  # 128,000 tokens, and 10,000 for the one that pauses
         await call(world, f"{number}", 32_000)
     found = await crowded(world, "more", 16_000)
@@ -329,6 +346,16 @@ async def test_a_name_lets_a_conversation_that_was_rewritten_go_on(world: World)
     assert found.active == 2
     with pytest.raises(PoolCrowded):
         await call(world, "elsewhere", 99_000, session=b"mine", tenant="somebody")
+
+
+async def test_a_conversation_that_is_shortened_goes_on_in_a_full_pool(world: World) -> None:
+    """It is held nowhere, but needs less than its session did before."""
+    await world.beat("a")
+    await ended(world, "long", 64_000, session=b"mine")
+    await call(world, "other", 64_000, may_wait=False)
+    with pytest.raises(PoolCrowded):
+        await call(world, "longer", 80_000, session=b"mine")
+    await call(world, "short", 32_000, session=b"mine")
 
 
 async def test_conversations_of_one_name_at_the_same_time_count_each(world: World) -> None:

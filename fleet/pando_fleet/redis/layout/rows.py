@@ -163,7 +163,7 @@ class Crowded(msgspec.Struct, frozen=True, gc=False):
     working_set_tokens: int
     room_tokens: int  # the pool's memory, and what its time to spare is worth
     active: int  # other sessions that go on without waiting
-    is_back: bool  # the session is known, and returns after a pause
+    is_back: bool  # the session is known, but its conversation was evicted
 
 
 TERMS = Packed("terms", Terms, 3, is_versioned_in_front=True)
