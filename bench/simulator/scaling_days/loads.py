@@ -74,15 +74,15 @@ def curve(load: Load, hours: float) -> Day:
     )
 
 
-def slice_model(folder: Path) -> Path:
-    """The file of a replica: all times are those of the whole GPU, times `SLICES`."""
+def slice_model(folder: Path, slices: int) -> Path:
+    """The file of a replica: all times are those of the whole GPU, times `slices`."""
     file = load(WHOLE).file
-    times = {name: value * SLICES for name, value in msgspec.structs.asdict(file.step).items()}
+    times = {name: value * slices for name, value in msgspec.structs.asdict(file.step).items()}
     times["free_tokens"] = file.step.free_tokens  # a ratio of two times
     sliced = msgspec.structs.replace(
         file,
         name=f"{file.name}-slice",
-        machine=f"1/{SLICES} of {file.machine}",
+        machine=f"1/{slices} of {file.machine}",
         step=type(file.step)(**times),
         worker=None,
         quality=None,
@@ -92,17 +92,23 @@ def slice_model(folder: Path) -> Path:
     return path
 
 
-def slice_capacity() -> int:
+def slice_capacity(slices: int) -> int:
     """KV tokens that a slice's memory holds besides the weights."""
     per_token = load(WHOLE).kv_bytes_per_token
-    return int(((MEMORY_BYTES - WORKSPACE_BYTES) / SLICES - WEIGHTS_BYTES) / per_token)
+    return int(((MEMORY_BYTES - WORKSPACE_BYTES) / slices - WEIGHTS_BYTES) / per_token)
 
 
-def conversation(day: int, source: Path, folder: Path) -> Load:
+def conversation(
+    day: int, source: Path, folder: Path, *, slices: int = SLICES, share: float = KEPT_SHARE
+) -> Load:
     """Prompts of thousands of tokens, answers of hundreds: computing is scarcer than KV memory.
 
     Uses a part of Mooncake's conversations, each whole, without those that have a prompt above
     `LONGEST_PROMPT`. It is the same part every day.
+
+    Args:
+        slices: a replica is such a part of a GPU
+        share: of the conversations
     """
     with gzip.open(source) as file:
         rows = [json.loads(line) for line in file]
@@ -112,7 +118,7 @@ def conversation(day: int, source: Path, folder: Path) -> Load:
         conversations[ids[min(1, len(ids) - 1)]].append(row)  # all share the first block
     kept = []
     for name, turns in conversations.items():
-        is_drawn = xxh3_64_intdigest(str(name).encode()) < KEPT_SHARE * 2**64
+        is_drawn = xxh3_64_intdigest(str(name).encode()) < share * 2**64
         if is_drawn and all(turn["input_length"] <= LONGEST_PROMPT for turn in turns):
             kept += turns
     draw = random.Random(day)
@@ -123,8 +129,8 @@ def conversation(day: int, source: Path, folder: Path) -> Load:
         name="conversation",
         day=day,
         trace=path,
-        cost_model=str(slice_model(folder)),
-        capacity_tokens=slice_capacity(),
+        cost_model=str(slice_model(folder, slices)),
+        capacity_tokens=slice_capacity(slices),
         chunk_tokens=CONVERSATION_CHUNK,
         most_requests=256,
         engine={},

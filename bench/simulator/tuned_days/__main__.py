@@ -6,6 +6,7 @@ import click
 import msgspec
 
 from bench.simulator.scaling_days import loads
+from bench.simulator.scaling_days.loads import KEPT_SHARE, SLICES
 from bench.simulator.side_by_side import side_by_side
 from bench.simulator.tuned_days.grid import best_of
 from bench.simulator.tuned_days.searches import PRESSURE, Case, played, searched
@@ -39,18 +40,41 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Mooncake's conversation_trace.jsonl, gzipped; without it only the synthetic load is run",
 )
+@click.option("--answers/--no-answers", default=True, help="also run the synthetic load")
+@click.option(
+    "--slices",
+    type=click.IntRange(1),
+    default=SLICES,
+    show_default=True,
+    help="a replica that serves conversations is such a part of a GPU",
+)
+@click.option(
+    "--share",
+    type=click.FloatRange(0, 1),
+    default=KEPT_SHARE,
+    show_default=True,
+    help="of the conversations; 0.74 are 100,000 requests in 24 hours",
+)
 @click.option("--hours", type=float, default=24.0, show_default=True, help="of the day")
 @click.option("--trials", type=int, default=60, show_default=True)
-@click.option("--excerpt", type=int, default=6000, show_default=True)
+@click.option("--excerpt", type=int, default=4000, show_default=True)
 @click.option("--grid", type=int, default=0, help="candidates of the grid, at most 1,920; 0: none")
 def main(
-    output: Path, conversation: Path | None, hours: float, trials: int, excerpt: int, grid: int
+    output: Path,
+    conversation: Path | None,
+    answers: bool,
+    slices: int,
+    share: float,
+    hours: float,
+    trials: int,
+    excerpt: int,
+    grid: int,
 ) -> None:
     """Searches that were interrupted go on where they were."""
     output.mkdir(parents=True, exist_ok=True)
-    every = [loads.answers(1, output)]
+    every = [loads.answers(1, output)] if answers else []
     if conversation is not None:
-        every.append(loads.conversation(1, conversation, output))
+        every.append(loads.conversation(1, conversation, output, slices=slices, share=share))
     rows = []
     for load in every:
         folder = (output / f"{load.name}-{hours:g}").absolute()
