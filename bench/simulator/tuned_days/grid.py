@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 
 from bench.simulator.side_by_side import side_by_side
-from bench.simulator.tuned_days.searches import GAP_S, PRESSURE, TTFT_S, Case, played
-from pando_sim.tuning.goal import ALLOWED, Goal
+from bench.simulator.tuned_days.searches import GOAL, PRESSURE, Case, played
+from pando_sim.tuning.goal import ALLOWED
 from pando_sim.tuning.knobs import Value
 from pando_sim.tuning.parts import Stage
 from pando_sim.tuning.score import Score
@@ -37,8 +37,7 @@ def best_of(case: Case, count: int) -> tuple[Score | None, int]:
     for first in range(0, len(drawn), AT_A_TIME):
         group = drawn[first : first + AT_A_TIME]
         for score in side_by_side(played, _runs(case, group, best)):
-            good = score.is_whole and score.meets(Goal(ttft_s=TTFT_S, gap_s=GAP_S))
-            if good and (best is None or score.gpu_hours < best.gpu_hours):
+            if score.keeps(GOAL) and (best is None or score.gpu_hours < best.gpu_hours):
                 best = score
     return best, len(drawn)
 

@@ -17,12 +17,13 @@ from pando.sim.manifest import NONE
 from pando.tune.plan import TunePlan, make_tune_plan
 from pando.tune.settings import TuneSettings
 from pando_sim.tuning.findings import Findings
+from pando_sim.tuning.goal import Goal
 from pando_sim.tuning.knobs import Value
 from pando_sim.tuning.parts import Stage
 from pando_sim.tuning.score import Score
 from pando_sim.tuning.watch import NO_BOUNDS, Bounds, run
 
-TTFT_S, GAP_S = 2.0, 0.05
+GOAL = Goal(ttft_s=2.0, gap_s=0.05)
 MOST_REPLICAS = 8
 PRESSURE = "scaling.target.pressure"
 
@@ -51,8 +52,8 @@ class Case:
             "day-burst-factor": BURST_FACTOR,
             "day-burst-seconds": BURST_S,
             "seed": load.day,
-            "ttft-p99": TTFT_S,
-            "gap-p99": GAP_S,
+            "ttft-p99": GOAL.ttft_s,
+            "gap-p99": GOAL.gap_s,
             "trials": self.trials,
             "excerpt": self.excerpt,
         }

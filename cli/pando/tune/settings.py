@@ -72,7 +72,7 @@ class TuneSettings(ReplaySettings):
             " the trace that is searched has more, it is an excerpt of it; the best candidates are"
             " played again, and judged on the other part, on four times as much",
         ),
-    ] = 4000
+    ] = 2000
     trials: Annotated[int, Field(ge=1, le=100_000, description="candidates to try")] = 60
     minutes: Annotated[
         float | None,

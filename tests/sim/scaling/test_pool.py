@@ -9,6 +9,7 @@ import pytest
 
 from pando_sim.fleet.control import FleetControl
 from pando_sim.records import Outcome
+from pando_sim.scaling.cluster import Cluster
 from tests.sim.fleet.world import WORKER, Calls, by_number, fault, outage, request, run
 from tests.sim.scaling.world import START_S, one_after_the_other, pool, scaled
 
@@ -135,3 +136,26 @@ def test_heartbeats_say_how_long_tokens_took() -> None:
     assert tokens == pytest.approx(sum(one.output_tokens - 1 for one in served), rel=0.02)
     assert seconds / tokens == pytest.approx(took_s / (255 * len(served)), rel=0.05)
     assert sum(beat.prompts_total for beat in beats.values()) == len(served)
+
+
+@pytest.mark.parametrize("are_faults", [False, True])
+def test_what_is_not_looked_at_has_not_changed(
+    are_faults: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reads of the registry and of pods that are left out would have found what is known."""
+    high = one_after_the_other(0, HIGH, until_s=20.0)
+    requests = [*high, *one_after_the_other(len(high), LOW, until_s=100.0, since_s=20.0)]
+
+    def die(fleet: FleetControl) -> None:
+        fleet.stop("replica-0", leaves=False)
+
+    faults = [*outage(12.0, 19.0, empty=True), fault(19.5, die)] if are_faults else []
+    found = scaled(requests, pool(), faults=faults)
+    assert {step.after > step.before for step in found.steps} == {True, False}
+    always = property(lambda self: True, lambda self, value: None)
+    monkeypatch.setattr(FleetControl, "may_withhold", always, raising=False)
+    monkeypatch.setattr(Cluster, "_is_settled", property(lambda self: False))
+    each_time = scaled(requests, pool(), faults=faults)
+    assert repr(each_time.served) == repr(found.served)
+    assert repr(each_time.samples) == repr(found.samples)
+    assert repr(each_time.steps) == repr(found.steps)
