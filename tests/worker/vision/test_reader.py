@@ -3,8 +3,12 @@
 import asyncio
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
+from itertools import chain
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -18,15 +22,29 @@ from pando_worker.reading.array_file import ArrayFile, StoredRead
 from pando_worker.vision.errors import ImageError, ImagesUnavailableError
 from pando_worker.vision.processed import Processed
 from pando_worker.vision.reader import ImageLimits, ImageReader, Videos
-from tests.waiting import read_each, until_async
+from tests.waiting import PATIENCE_S, read_each, until_async
 from tests.worker.vision.asked_films import LIMITS as VIDEO_LIMITS
 from tests.worker.vision.checkpoints import Seer
+from tests.worker.vision.every import EVERY
 from tests.worker.vision.films import film
 from tests.worker.vision.odd_files import odd_exif, warned_by
 from tests.worker.vision.photographs import data_url, encoded, path, photograph
 from tests.worker.vision.qwen import save_qwen
+from tests.worker.vision.without_torch import has_torch, processed
 
 LIMITS = ImageLimits(max_bytes=10**6, max_pixels=500_000, hosts=frozenset())
+
+
+IMAGES = ("astronaut.png", "chelsea.png", "rocket.jpg", "page.png")
+
+
+def assert_equal(
+    found: Sequence[Sequence[Processed]], expected: Sequence[Sequence[Processed]], family: str
+) -> None:
+    for image, same in zip(chain(*found), chain(*expected), strict=True):
+        assert replace(image, arrays={}) == replace(same, arrays={}), family  # also the digest
+        for name, array in same.arrays.items():
+            np.testing.assert_array_equal(image.arrays[name], array, family, strict=True)
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +63,21 @@ async def test_pixels_and_tokens_are_those_of_the_models_processor(
     np.testing.assert_array_equal(found.arrays["pixel_values"], expected["pixel_values"])
     assert found.token_ids == expected["input_ids"][0].tolist()
     assert (found.first, found.length) == (0, 16)
+
+
+def test_without_torch_every_family_has_the_same_pixels_and_tokens(tmp_path: Path) -> None:
+    seers = {name: make(tmp_path / name) for name, make in EVERY.items()}
+    models = [(seer.path, seer.image_token) for seer in seers.values()]
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+        found = process.submit(processed, models, IMAGES).result(PATIENCE_S)
+    for family, seer, images in zip(seers, seers.values(), found, strict=True):
+        expected = [seer.ours.process(photograph(name)) for name in IMAGES]
+        assert_equal(images, expected, family)
+
+
+async def test_a_process_that_reads_images_has_no_torch(reader: ImageReader) -> None:
+    await reader.loaded()
+    assert not await reader.pool.run(has_torch)
 
 
 async def test_digest_is_of_what_is_seen(reader: ImageReader) -> None:

@@ -17,5 +17,5 @@ Read in this order:
     errors.py       why an image cannot be used
 
 Imports of the worker's other rooms `reading/`, and what `models/` says of a model's files. Without
-torch, except in the processes of `processing.py`, where transformers imports it.
+torch, except for videos in the processes of `processing.py`.
 """

@@ -1,8 +1,8 @@
 """An image or a video to pixel values and prompt tokens, by the model's processor in transformers.
 
-Importing transformers' image processors imports torch, which the HTTP process does without; and a
-decoder that crashes on a malicious file must not take the streams of others with it. So this runs
-in processes of their own, each of which loads the processor once (`load`).
+A processor takes seconds to load and a good part of one to run, and a decoder that crashes on a
+malicious file must not take the streams of others with it. So this runs in processes of their own,
+each of which loads the processor once (`load`).
 """
 
 import logging
@@ -24,7 +24,7 @@ from pando_worker.vision.decoding import data_of, decode
 from pando_worker.vision.detail import LOW, arguments_of
 from pando_worker.vision.errors import ImageError
 from pando_worker.vision.processed import Place, Processed, digest_of
-from pando_worker.vision.processors import GRIDS, make_processor
+from pando_worker.vision.processors import GRIDS, make_processor, without_torch
 from pando_worker.vision.rules import rule_of
 from pando_worker.vision.video_files import VideoLimits, reading
 from pando_worker.vision.videos import VideoProcessor, read_fields
@@ -150,7 +150,7 @@ class Known:
 
 
 def load(model_dir: Path, image_token: int, video: VideoForm | None) -> None:
-    """Prepare this process.
+    """Prepare this process, which has not imported torch and does so for videos only.
 
     Args:
         image_token: as of `ImageProcessor`
@@ -161,8 +161,9 @@ def load(model_dir: Path, image_token: int, video: VideoForm | None) -> None:
     """
     global _processor, _videos
     warnings.filterwarnings("ignore", module="PIL")  # one for each odd tag: whatever clients write
-    processor = make_processor(model_dir)
-    _processor = ImageProcessor(processor, image_token)
+    with without_torch():
+        processor = make_processor(model_dir)
+        _processor = ImageProcessor(processor, image_token)
     if video is not None:
         _videos = _video_processor(model_dir, video, processor.tokenizer)
 

@@ -104,6 +104,8 @@ class VideoProcessor:
     """
 
     def __init__(self, form: VideoForm, fields: VideoFields, tokenizer: Any) -> None:
+        import torch  # noqa: F401  # that takes seconds, which no video should wait for
+
         self._form, self._fields, self._tokenizer = form, fields, tokenizer
         self.place = Place(tokenizer.convert_ids_to_tokens(form.token), form.token, "", "")
         self.rule = _rule(form, fields, tokenizer)
