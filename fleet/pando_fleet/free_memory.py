@@ -1,4 +1,5 @@
-"""Gives memory back to the system after a burst of large requests; or keeps it, in an engine.
+"""Gives memory back to the system after a burst of large requests; or keeps it, in an engine and in
+processes that read images.
 
 Memory that Python and glibc have freed stays with the process in three ways. Objects that refer to
 each other, such as an error and its traceback, wait for a full garbage collection. glibc keeps
@@ -34,11 +35,12 @@ def keep_little_free_memory() -> None:
 
 def keep_freed_memory() -> None:
     """Makes glibc keep freed blocks of up to 32 MiB, 256 MiB of them at its heap's end, for the
-    life of the process. For one whose steps allocate the same tensors again and again on a CPU: the
-    system would clear this memory anew for each step. Call it before the process has threads.
+    life of the process. For one whose steps allocate the same arrays again and again: the system
+    would clear this memory anew for each step. Call it before the process has threads that compute.
 
     Measured with whisper-base and four files of 30 s at once: 77,000 and 96,000 page faults without
-    it, 800 with it.
+    it, 800 with it. With an image of 1600 x 1200 pixels for LLaVA: 5,100 and 40, and 14 instead of
+    26 ms of CPU.
     """
     if set_option := _glibc("mallopt"):
         set_option(_M_MMAP_THRESHOLD, _LARGEST_OF_HEAP)

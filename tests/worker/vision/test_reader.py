@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import platform
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -30,7 +31,7 @@ from tests.worker.vision.films import film
 from tests.worker.vision.odd_files import odd_exif, warned_by
 from tests.worker.vision.photographs import data_url, encoded, path, photograph
 from tests.worker.vision.qwen import save_qwen
-from tests.worker.vision.without_torch import has_torch, processed
+from tests.worker.vision.reading_process import has_torch, page_faults_an_image, processed
 
 LIMITS = ImageLimits(max_bytes=10**6, max_pixels=500_000, hosts=frozenset())
 
@@ -78,6 +79,11 @@ def test_without_torch_every_family_has_the_same_pixels_and_tokens(tmp_path: Pat
 async def test_a_process_that_reads_images_has_no_torch(reader: ImageReader) -> None:
     await reader.loaded()
     assert not await reader.pool.run(has_torch)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it is about glibc")
+async def test_an_image_finds_the_memory_that_earlier_ones_freed(reader: ImageReader) -> None:
+    assert await reader.pool.run(page_faults_an_image, "chelsea.png", 1600, 1200) < 500
 
 
 async def test_digest_is_of_what_is_seen(reader: ImageReader) -> None:

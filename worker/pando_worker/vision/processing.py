@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from pando_fleet.free_memory import keep_freed_memory
 from pando_fleet.images.rule import ImageRule
 from pando_worker.models.kinds.text_part import VideoForm
 from pando_worker.reading.array_file import Array, StoredRead, store
@@ -160,6 +161,7 @@ def load(model_dir: Path, image_token: int, video: VideoForm | None) -> None:
         Exception: whatever transformers raises for a processor that it cannot load.
     """
     global _processor, _videos
+    keep_freed_memory()  # the arrays of one image are as large as those of the next
     warnings.filterwarnings("ignore", module="PIL")  # one for each odd tag: whatever clients write
     with without_torch():
         processor = make_processor(model_dir)

@@ -1,5 +1,6 @@
 """What tests run in processes that read images. It imports no torch, as they do not."""
 
+import resource
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,3 +29,15 @@ def processed(
         found.append([processing._processor.process(photograph(name)) for name in names])
     assert not has_torch()
     return found
+
+
+def page_faults_an_image(name: str, width: int, height: int) -> float:
+    """Of a photograph in a size whose pixel values take megabytes, after a few of them."""
+    assert processing._processor is not None
+    image = photograph(name).resize((width, height))
+    for _ in range(5):
+        processing._processor.process(image)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(10):
+        processing._processor.process(image)
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / 10
