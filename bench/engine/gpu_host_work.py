@@ -28,6 +28,7 @@ from pando_worker.attention.device_pages import TableSize
 from pando_worker.attention.flashinfer_backend import FlashinferAttention
 from pando_worker.attention.flashinfer_graphs import FlashinferGraphs
 from pando_worker.attention.kv_pool import TokenToKVPool
+from pando_worker.attention.staging import Staging
 from pando_worker.batch import ForwardBatch
 from pando_worker.ranks.page_tables import without_tables
 from pando_worker.runner.cuda.cuda_graph import CudaGraphRunner, Padding, graph_sizes
@@ -68,11 +69,23 @@ NULL_LIBRARY: Any = SimpleNamespace(
 
 
 class NullModel:
+    """A model whose kernels and results take no time."""
+
+    def __init__(self) -> None:
+        self._logits = torch.zeros(0, VOCAB)
+
     def __call__(self, input_ids: Tensor, positions: Tensor, attention: object) -> Tensor:
         return torch.zeros(len(input_ids), HIDDEN)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        return torch.zeros(len(hidden), VOCAB)
+        return self._logits
+
+
+class KeptStaging(Staging):
+    """As on a GPU: each step takes the same memory again."""
+
+    def wait(self) -> None:
+        self._used = 0
 
 
 def null_lister(table: Tensor, *asked: Tensor | int) -> Tensor:
@@ -148,6 +161,7 @@ def _graphs(case: Case) -> CudaGraphRunner:
         table=TableSize(case.batch + 1, most // case.page_size),
         lister=null_lister,
     )
+    attention.staging = KeptStaging(CPU)
     assert attention.tables is not None
     page = slots // case.page_size
     sizes = graph_sizes(256)

@@ -58,7 +58,7 @@ from pando_worker.attention.shared_prefixes import (
     together,
 )
 from pando_worker.attention.staging import Staging
-from pando_worker.batch import ForwardBatch, Int64
+from pando_worker.batch import ForwardBatch, Int32, Int64
 from pando_worker.tensors.transfer import to_device
 
 # Attending together must save reading at least this much. It costs about four more kernels per
@@ -239,7 +239,7 @@ class FlashinferAttention:
             self.tables.apply(batch.page_changes, self.staging)
 
     def plan_rows(
-        self, call: AttentionCall, batch: ForwardBatch, rows: slice, firsts: Int64, released: bool
+        self, call: AttentionCall, batch: ForwardBatch, rows: slice, firsts: Int32, released: bool
     ) -> None:
         """Plan `call` for some rows of a batch, each from its own first page.
 

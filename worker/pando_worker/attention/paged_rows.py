@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pando_worker.attention.backend import page_numbers
-from pando_worker.batch import ForwardBatch, Int32, Int64
+from pando_worker.batch import ForwardBatch, Int32
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,22 +32,23 @@ class PagedRows:
     def fill(self, seq_lens: Int32, page_size: int) -> None:
         """From `firsts` and the tokens of each row, [rows]; each has one in its first listed page
         or a later one."""
-        pages, self.last_lens[:] = np.divmod(seq_lens - 1, page_size)  # of the last token
-        self.last_lens[:] += 1
-        np.add.accumulate(pages + 1 - self.firsts, dtype=np.int32, out=self.indptr[1:])
         np.subtract(seq_lens, self.firsts * page_size, out=self.lengths)
+        # Of the last token: its page among those that are listed, and its place in that.
+        pages, places = np.divmod(self.lengths - 1, page_size)
+        np.add(places, 1, out=self.last_lens)
+        np.add.accumulate(pages + 1, out=self.indptr[1:])
 
 
-def first_pages_seen(batch: ForwardBatch, window: int | None) -> Int64:
+def first_pages_seen(batch: ForwardBatch, window: int | None) -> Int32:
     """For each row, [batch], the first page with a key that one of its new tokens sees."""
     if window is None:
-        return np.zeros(len(batch.seq_lens), dtype=np.int64)
-    first_keys = batch.seq_lens.astype(np.int64) - batch.extend_lens + 1 - window
-    pages: Int64 = np.maximum(first_keys, 0) // batch.page_size
+        return np.zeros(len(batch.seq_lens), dtype=np.int32)
+    first_keys = batch.seq_lens - batch.extend_lens + (1 - window)
+    pages: Int32 = np.maximum(first_keys, 0) // batch.page_size
     return pages
 
 
-def paged_rows(batch: ForwardBatch, rows: slice, first_pages: Int64) -> PagedRows:
+def paged_rows(batch: ForwardBatch, rows: slice, first_pages: Int32) -> PagedRows:
     """Some rows of a batch, each from its given first page.
 
     Args:

@@ -49,7 +49,7 @@ class Together:
     pages: Tensor
     starts: Int32
     tokens: Tensor | None
-    skipped: Int64
+    skipped: Int32
 
 
 def shared_prefixes(batch: ForwardBatch, at_least: int) -> list[SharedPrefix]:
@@ -120,7 +120,7 @@ def together(batch: ForwardBatch, prefixes: list[SharedPrefix], device: torch.de
         lengths=lengths * batch.page_size,
     )
     pages = np.concatenate([batch.page_table[p.rows[0], : p.pages] for p in prefixes])
-    skipped = np.zeros(len(batch.seq_lens), dtype=np.int64)
+    skipped = np.zeros(len(batch.seq_lens), dtype=np.int32)
     for prefix in prefixes:
         skipped[prefix.rows] = prefix.pages
     tokens = _tokens(batch, prefixes)
