@@ -162,7 +162,7 @@ async def running_router(
     homes = ResponseHomes(Homes(redis), view, metrics)
     loads = Loads(flights.in_flight)
     policies = PoolPolicies(live, loads, random.Random())
-    recent = Recent(settings.explain_last, policies)
+    recent = Recent(settings.explain_last)
     checks = HealthChecks(
         upstream, live, random.Random(), background.watch, flights, upstreams.is_probed
     )

@@ -45,3 +45,4 @@ class Route(msgspec.Struct, frozen=True):
     placement: "Placement | None" = None  # the terms of the shared placement, None without Redis
     matched_chunks: int = 0
     matched_tokens: int = 0
+    policy: str = ""  # that chose it; "" in the simulator, which has one for each run

@@ -4,7 +4,6 @@ import msgspec
 
 from pando_fleet.images.in_prefix import PrefixImage
 from pando_fleet.placement.placer import Placement
-from pando_router.configuration.settings import PolicyName
 from pando_router.core.events import CacheReport
 
 
@@ -23,7 +22,7 @@ class Past(msgspec.Struct, frozen=True, gc=False):
     model: str
     pool: str
     replica: str
-    policy: PolicyName  # that placed it
+    policy: str  # that placed it
     tenant: str
     is_salted: bool
     images: tuple[PrefixImage, ...]

@@ -15,7 +15,6 @@ from pando_router.core.route import Route
 from pando_router.exchange.exchange import Exchange, Listener
 from pando_router.exchange.past import Past
 from pando_router.explaining import reasons
-from pando_router.placing.pool_policies import PoolPolicies
 
 logger = logging.getLogger("pando.router")
 
@@ -23,8 +22,7 @@ logger = logging.getLogger("pando.router")
 class Recent(Listener):
     """The last `limit` tries; 0 keeps none."""
 
-    def __init__(self, limit: int, policies: PoolPolicies) -> None:
-        self._policies = policies
+    def __init__(self, limit: int) -> None:
         self._past: deque[Past] = deque(maxlen=limit)
 
     def placed(self, exchange: Exchange, route: Route) -> None:
@@ -38,7 +36,7 @@ class Recent(Listener):
             target.adapter or target.model,
             route.pool,
             route.replica,
-            self._policies.name(route.pool, prompt.steering.policy),
+            route.policy,
             tenant.name,
             tenant.isolate or bool(prompt.request.cache_salt),
             prompt.request.images,

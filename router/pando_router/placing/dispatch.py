@@ -5,6 +5,8 @@ from collections.abc import Callable, Collection, Iterator, Set
 from itertools import count
 from time import perf_counter
 
+from msgspec import structs
+
 from pando_fleet.current import Current
 from pando_fleet.placement.lease import Lease
 from pando_fleet.placement.placer import Ask, NoReplica, Placer, PoolCrowded, PoolFull
@@ -81,7 +83,7 @@ class Dispatcher:
         picked = self._policies.of(target.pool, policy).pick(prompt, members)
         if not prompt.request.computes:
             self._metrics.placements[policy, "local"].inc()
-            return self._alone(target, members, picked, prompt)
+            return self._alone(target, members, picked, policy, prompt)
         while True:
             lease = await self._lease(target, prompt, policy, members, picked)
             if isinstance(lease, Shortage):
@@ -95,7 +97,7 @@ class Dispatcher:
                 others = tuple(m for m in members if not self._flights.is_out(m.beat.incarnation))
             if others is members or not others:
                 self._metrics.placements[policy, "shared"].inc()
-                return _leased(target.pool, lease)
+                return _leased(target.pool, policy, lease)
             lease.close()
             members, picked = others, None
 
@@ -114,14 +116,20 @@ class Dispatcher:
             return Shortage.FULL
         self._metrics.placements[policy, "fallback"].inc()
         kept = picked if picked in roomy else None
-        return self._alone(target, roomy, kept, prompt)
+        return self._alone(target, roomy, kept, policy, prompt)
 
     def _alone(
-        self, target: Target, members: tuple[Member, ...], picked: Member | None, prompt: Prompt
+        self,
+        target: Target,
+        members: tuple[Member, ...],
+        picked: Member | None,
+        policy: PolicyName,
+        prompt: Prompt,
     ) -> Route:
-        return route_alone(
+        found = route_alone(
             target.pool, members, picked, prompt.affinity, self._loads, target.adapter_key
         )
+        return structs.replace(found, policy=policy)
 
     def candidates(
         self, prompt: Prompt, barred: Collection[str]
@@ -240,7 +248,7 @@ class Dispatcher:
             return await Lease.take(placer, self.ask(target, prompt, rest, every=every))
 
 
-def _leased(pool: str, lease: Lease) -> Route:
+def _leased(pool: str, policy: PolicyName, lease: Lease) -> Route:
     chosen = lease.placement.chosen
     return Route(
         pool,
@@ -251,6 +259,7 @@ def _leased(pool: str, lease: Lease) -> Route:
         lease.placement,
         chosen.matched_chunks,
         chosen.matched_tokens,
+        policy,
     )
 
 
