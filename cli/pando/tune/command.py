@@ -114,5 +114,6 @@ def _about(settings: TuneSettings, plan: "TunePlan") -> "TuneAbout":
         gap_p99_s=settings.gap_p99,
         budget=settings.budget,
         warning=plan.parts.too_short,
+        too_calm=plan.parts.too_calm,
         unplayed=plan.unplayed,
     )

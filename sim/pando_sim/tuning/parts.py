@@ -9,6 +9,7 @@ belongs to one part, and each part is played twice, the second time as other con
 `SHIFT_S` later, so that it has about as many requests a second, and the same hours, as the whole.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -29,6 +30,8 @@ LEAST_REQUESTS = 1000  # of a part: 1 % of them are ten
 LEAST_S = 3600.0
 LONGER = 4
 """So many times as many requests as the shorter excerpt has the longer one."""
+CALM = 0.7
+"""An excerpt whose busiest minute has less than this share of the part's lacks its bursts."""
 
 
 class Stage(StrEnum):
@@ -78,6 +81,17 @@ class Parts:
             )
         return ""
 
+    @property
+    def too_calm(self) -> str:
+        """Why candidates were not tried on the busiest times; empty if they were."""
+        tried, whole = _busiest(self.tried), _busiest(self.whole)
+        if tried >= CALM * whole:
+            return ""
+        return (
+            f"candidates were tried on at most {tried:,} requests a minute, and the part has up to"
+            f" {whole:,}: what its bursts need shows with more (--excerpt)"
+        )
+
 
 def divided(requests: Sequence[Request], seed: int, most: int) -> Parts:
     """
@@ -105,6 +119,11 @@ def _parts(how: str, whole: list[Request], other: list[Request], most: int) -> P
     return Parts(
         how, whole, other, excerpt(whole, most), excerpt(whole, longer), excerpt(other, longer)
     )
+
+
+def _busiest(requests: Sequence[Request]) -> int:
+    """Requests of the minute with the most."""
+    return max(Counter(one.at_s // 60.0 for one in requests).values(), default=0)
 
 
 def _lasting(requests: Sequence[Request]) -> Lasting:

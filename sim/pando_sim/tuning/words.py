@@ -27,6 +27,8 @@ def sentences(findings: Findings) -> list[str]:
         said.append(f"This says little: {findings.about.warning}.")
     if findings.about.tried_on < findings.about.checked_on:
         said.append(_excerpts(findings))
+    if findings.about.too_calm:
+        said.append(f"Bursts were left out: {findings.about.too_calm}.")
     if findings.is_kept_today:
         said.append(
             "Keep today's manifest: what was found on the part that was searched does not hold on"

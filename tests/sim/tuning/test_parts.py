@@ -114,3 +114,12 @@ def test_a_part_that_judges_is_an_excerpt_if_it_is_as_long_as_that() -> None:
         assert len(stretches) == pytest.approx(LONGER * 250, rel=0.3)
     short = divided(trace, seed=0, most=1500)
     assert short.judged == short.other
+
+
+def test_an_excerpt_without_the_bursts_of_its_part_is_said() -> None:
+    calm = chats(count=2000, turns=2, hours=20)
+    assert not divided(calm, seed=0, most=250).too_calm
+    at_s = 10 * HOUR_S
+    burst = [replace(one, at_s=at_s) if abs(one.at_s - at_s) < 600.0 else one for one in calm]
+    assert not divided(burst, seed=0, most=ALL).too_calm
+    assert "requests a minute" in divided(burst, seed=0, most=250).too_calm
