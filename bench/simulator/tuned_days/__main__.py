@@ -57,7 +57,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 )
 @click.option("--hours", type=float, default=24.0, show_default=True, help="of the day")
 @click.option("--trials", type=int, default=60, show_default=True)
-@click.option("--excerpt", type=int, default=2000, show_default=True)
+@click.option("--excerpt", type=int, default=4000, show_default=True)
 @click.option("--grid", type=int, default=0, help="candidates of the grid, at most 1,920; 0: none")
 def main(
     output: Path,

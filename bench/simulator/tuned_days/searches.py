@@ -96,10 +96,8 @@ def played(case: Case, values: dict[str, Value], stage: Stage, bounds: Bounds = 
     """The defaults with these values, on a part of the case's trace."""
     plan = _plan(tuple(case.arguments))
     candidate = plan.space.candidate(plan.space.defaults | values)
-    requests = plan.parts.of(stage)
-    return asyncio.run(
-        run(plan.fleet(candidate), candidate.pool, requests, plan.goal, bounds=bounds)
-    )
+    part = plan.parts.of(stage)
+    return asyncio.run(run(plan.fleet(candidate), candidate.pool, part, plan.goal, bounds=bounds))
 
 
 @cache

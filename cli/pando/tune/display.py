@@ -38,9 +38,10 @@ class Display:
     ) -> None:
         run_s = sum(one.wall_s for one in outcomes) / len(outcomes)
         runs = float(trials + FIELDS)
+        tried = len(parts.tried.requests)
         if parts.has_excerpt:
-            runs += LONGER_RUNS * len(parts.searched) / len(parts.tried)
-        runs += JUDGED_RUNS * len(parts.judged) / len(parts.tried)
+            runs += LONGER_RUNS * len(parts.searched.requests) / tried
+        runs += JUDGED_RUNS * len(parts.judged.requests) / tried
         about_s = runs * run_s / at_a_time
         self._search_began_s = time.monotonic()
         self._say(

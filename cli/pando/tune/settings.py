@@ -70,9 +70,9 @@ class TuneSettings(ReplaySettings):
             ge=100,
             description="most requests, about, of a run that tries a candidate; where the part of"
             " the trace that is searched has more, it is an excerpt of it; the best candidates are"
-            " played again, and judged on the other part, on four times as much",
+            " played again, and judged on the other part, on three times as much",
         ),
-    ] = 2000
+    ] = 4000
     trials: Annotated[int, Field(ge=1, le=100_000, description="candidates to try")] = 60
     minutes: Annotated[
         float | None,

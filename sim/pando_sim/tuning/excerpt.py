@@ -1,53 +1,177 @@
 """An excerpt of a part of a trace: stretches of its quiet and busy times, one after the other.
 
-A run of it takes a fraction of the time and has the load of the whole in its proportions. But the
-load jumps from one stretch to the next, so its numbers are estimates: they only choose what is
-played further.
+A run of it takes a fraction of the time. The part is cut into windows, which are sorted into strata
+by their busiest minute, so that rare bursts get their own. One window of each stratum is played,
+and has the weight of all of them. The minutes before it are played, too, so that it begins with the
+pool that they leave, and weigh nothing. GPU-hours, misses and requests are sums over stretches
+times weights: estimates of those of the part.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pando_sim.request import Request
 
-STRETCHES = 6
-SHORTEST_S, LONGEST_S = 600.0, 3600.0
-"""Of a stretch: a pool needs minutes to follow a load."""
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+MINUTE_S = 60.0
+STRETCHES = 6  # of the shortest length, where most of the requests allow that
+LEAST_STRETCHES = 3  # night, day, bursts
+SHORTEST_S, LONGEST_S = 480.0, 1200.0
+"""Of a stretch: a pool needs minutes to follow a load, and minutes to come back from it."""
+LEAD_S = 180.0
+"""Played before a stretch."""
+NEAR = 6  # minutes around the edge of a stretch
 
 
-def excerpt(requests: Sequence[Request], most: int) -> list[Request]:
-    """About `most` of the requests, with numbers and times from 0 on; all of them if there are not
-    more. An answer outside of the excerpt is not waited for.
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """A trace of its own: numbers and times are from 0 on, and an answer outside of it is not
+    waited for."""
+
+    requests: list[Request]
+    edges_s: tuple[float, ...]  # of pieces with one weight each, in its own time, from 0 on
+    weights: tuple[float, ...]  # of the pieces
+
+    def request_weights(self) -> Floats:
+        """How many requests of the part each request stands for, by number."""
+        times = np.array([one.at_s for one in self.requests])
+        pieces = np.searchsorted(self.edges_s[1:-1], times, side="right")
+        return np.array(self.weights)[pieces]
+
+    def weighed(self, times: Sequence[float], totals: Sequence[float]) -> float:
+        """The part's total of what has these running totals at these times."""
+        grown = np.diff(np.interp(self.edges_s, times, totals))
+        return float(grown @ np.array(self.weights))
+
+    def seconds_until(self, at_s: float) -> float:
+        """How many of the part's seconds have passed, by weight, at a time of the excerpt."""
+        return self.weighed((0.0, at_s), (0.0, at_s))
+
+    @property
+    def part_s(self) -> float:
+        return self.seconds_until(self.edges_s[-1])
+
+
+def all_of(requests: Sequence[Request]) -> Excerpt:
+    """The whole part; each request stands for itself."""
+    return Excerpt(list(requests), (0.0, requests[-1].at_s if requests else 0.0), (1.0,))
+
+
+def excerpt(requests: Sequence[Request], most: int) -> Excerpt:
+    """About `most` of the requests, but of three stretches at least; all if there are not more.
 
     `requests`: in order, with times from 0 on.
     """
     share = most / max(1, len(requests))
     if share >= 1:
-        return list(requests)
+        return all_of(requests)
     end_s = requests[-1].at_s
     stretch_s = min(max(end_s * share / STRETCHES, SHORTEST_S), LONGEST_S)
-    chosen = _stretches([one.at_s for one in requests], stretch_s, share)
-    places = {stretch: place for place, stretch in enumerate(chosen)}
+    windows = _Windows(np.array([one.at_s for one in requests]), max(1, round(end_s / stretch_s)))
+    if windows.count <= LEAST_STRETCHES:
+        return all_of(requests)
+    strata = [np.argsort(windows.busiest, kind="stable")]
+    chosen = windows.chosen(strata)
+    while len(strata) < windows.count:
+        # Squares: nearly all misses come from bursts, which are few.
+        strata = _split_once(strata, windows.busiest**2)
+        more = windows.chosen(strata)
+        if len(strata) > LEAST_STRETCHES and windows.played(more) > most:
+            break
+        chosen = more
+    return _played(requests, windows, chosen)
+
+
+class _Windows:
+    """About equally long ones, which together are the part. Their edges are whole minutes, where
+    few requests are near, so that a burst is hardly cut."""
+
+    def __init__(self, times: Floats, count: int) -> None:
+        self.count = count
+        self._times = times
+        minutes = np.bincount((times / MINUTE_S).astype(np.int64))
+        near = np.convolve(minutes, np.ones(NEAR), mode="same")
+        even = times[-1] / MINUTE_S / count
+        firsts = [0]  # minutes of the windows
+        for number in range(1, count):
+            low, high = (int((number + side / 3) * even) for side in (-1, 1))
+            firsts.append(low + int(near[low:high].argmin()))
+        self.edges_s = np.array([*firsts, times[-1] / MINUTE_S]) * MINUTE_S
+        self.busiest = np.maximum.reduceat(minutes, firsts).astype(np.float64)  # requests a minute
+        self._loads = np.add.reduceat(minutes, firsts)
+        self._seconds = np.diff(self.edges_s)
+
+    def chosen(self, strata: Sequence[Ints]) -> dict[int, float]:
+        """The window of each stratum that has most nearly the stratum's rate, and how many times
+        its length the stratum has; in the order of time."""
+        found = {}
+        for stratum in strata:
+            loads, seconds = self._loads[stratum], self._seconds[stratum]
+            nearest = np.abs(loads / seconds - loads.sum() / seconds.sum()).argmin()
+            found[int(stratum[nearest])] = float(seconds.sum() / seconds[nearest])
+        return dict(sorted(found.items()))
+
+    def lead_from_s(self, window: int) -> float:
+        return max(0.0, float(self.edges_s[window]) - LEAD_S)
+
+    def played(self, chosen: dict[int, float]) -> int:
+        """How many requests they have, about, with those before them."""
+        begins = np.array([self.lead_from_s(window) for window in chosen])
+        ends = self.edges_s[[window + 1 for window in chosen]]
+        return int((self._until(ends) - self._until(begins)).sum())
+
+    def _until(self, times: Floats) -> Ints:
+        return np.searchsorted(self._times, times)
+
+
+def _split_once(strata: list[Ints], values: Floats) -> list[Ints]:
+    """Splits the stratum, each ordered by value, whose halves differ most."""
+    gains = [_best_split(values[stratum]) for stratum in strata]
+    which = max(range(len(strata)), key=lambda number: gains[number][0])
+    split, place = strata[which], gains[which][1]
+    return [*strata[:which], split[:place], split[place:], *strata[which + 1 :]]
+
+
+def _best_split(values: Floats) -> tuple[float, int]:
+    """How much less the variance of an estimate is by a split, and the place of the best one.
+
+    One window stands for n, so the variance is n times the sum of the squared differences from the
+    mean: n * (sum of squares) - (sum)².
+    """
+    count = len(values)
+    if count < 2:
+        return -1.0, 0
+    low, sums, squares = np.arange(1, count), values.cumsum(), (values**2).cumsum()
+    below = low * squares[:-1] - sums[:-1] ** 2
+    above = (count - low) * (squares[-1] - squares[:-1]) - (sums[-1] - sums[:-1]) ** 2
+    gains = count * squares[-1] - sums[-1] ** 2 - below - above
+    best = int(gains.argmax())
+    return float(gains[best]), best + 1
+
+
+def _played(requests: Sequence[Request], windows: _Windows, chosen: dict[int, float]) -> Excerpt:
+    edges_s, weights, found = [0.0], list[float](), list[Request]()
     numbers: dict[int, int] = {}
-    found: list[Request] = []
-    for one in requests:
-        stretch = int(one.at_s // stretch_s)
-        if stretch not in places:
-            continue
-        after = None if one.after is None else numbers.get(one.after)
-        at_s = one.at_s + (places[stretch] - stretch) * stretch_s
-        at_s = max(at_s, found[-1].at_s if found else 0.0)  # sums are rounded
-        numbers[one.number] = len(found)
-        found.append(replace(one, number=len(found), at_s=at_s, after=after))
-    return found
-
-
-def _stretches(times: Sequence[float], stretch_s: float, share: float) -> list[int]:
-    """Numbers of stretches, in order: evenly spread over all of them ordered by their load."""
-    loads = np.bincount((np.array(times) // stretch_s).astype(np.int64))
-    count = min(len(loads), max(2, round(len(loads) * share)))
-    by_load = np.argsort(loads, kind="stable")
-    places = (np.arange(count) + 0.5) * len(loads) / count
-    return sorted(by_load[places.astype(np.int64)].tolist())
+    times = [one.at_s for one in requests]
+    until_s = 0.0
+    for window, weight in chosen.items():
+        begin_s, end_s = windows.edges_s[window : window + 2].tolist()
+        from_s = max(until_s, windows.lead_from_s(window))
+        moved_s = edges_s[-1] - from_s
+        first, last = np.searchsorted(times, (from_s, end_s))
+        if window == windows.count - 1:
+            last = len(requests)
+        for one in requests[first:last]:
+            after = None if one.after is None else numbers.get(one.after)
+            numbers[one.number] = len(found)
+            at_s = max(one.at_s + moved_s, edges_s[-1])  # sums are rounded
+            found.append(replace(one, number=len(found), at_s=at_s, after=after))
+        edges_s += [edges_s[-1] + begin_s - from_s, edges_s[-1] + end_s - from_s]
+        weights += [0.0, weight]
+        until_s = end_s
+    return Excerpt(found, tuple(edges_s), tuple(weights))

@@ -57,7 +57,6 @@ class TuneAbout(msgspec.Struct, frozen=True, kw_only=True):
     budget: float | None  # GPU-hours a week
     unplayed: int = 0  # lines of the trace that were left out
     warning: str = ""  # why little can be said from the trace
-    too_calm: str = ""  # which load candidates were not tried on
 
 
 class Findings(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,6 @@ belongs to one part, and each part is played twice, the second time as other con
 `SHIFT_S` later, so that it has about as many requests a second, and the same hours, as the whole.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -22,16 +21,14 @@ from xxhash import xxh3_64_intdigest
 from pando_sim.request import Request
 from pando_sim.traces.lasting import Lasting
 from pando_sim.traces.prompts import TracePrompt
-from pando_sim.tuning.excerpt import excerpt
+from pando_sim.tuning.excerpt import Excerpt, excerpt
 
 DAY_S = 86_400.0
 SHIFT_S = 45.0
 LEAST_REQUESTS = 1000  # of a part: 1 % of them are ten
 LEAST_S = 3600.0
-LONGER = 4
+LONGER = 3
 """So many times as many requests as the shorter excerpt has the longer one."""
-CALM = 0.7
-"""An excerpt whose busiest minute has less than this share of the part's lacks its bursts."""
 
 
 class Stage(StrEnum):
@@ -47,15 +44,15 @@ class Parts:
     how: str  # it was divided, as the end of a sentence
     whole: list[Request]  # the part to search on
     other: list[Request]  # the part to judge on
-    tried: list[Request]  # of the first part, like the next one
-    searched: list[Request]
-    judged: list[Request]  # of the other part
+    tried: Excerpt  # of the first part, like the next one
+    searched: Excerpt
+    judged: Excerpt  # of the other part
 
     @property
     def has_excerpt(self) -> bool:
-        return len(self.tried) < len(self.searched)
+        return len(self.tried.requests) < len(self.whole)
 
-    def of(self, stage: Stage) -> list[Request]:
+    def of(self, stage: Stage) -> Excerpt:
         match stage:
             case Stage.TRIED:
                 return self.tried
@@ -80,17 +77,6 @@ class Parts:
                 f" {LEAST_S / 60:.0f} min are the least"
             )
         return ""
-
-    @property
-    def too_calm(self) -> str:
-        """Why candidates were not tried on the busiest times; empty if they were."""
-        tried, whole = _busiest(self.tried), _busiest(self.whole)
-        if tried >= CALM * whole:
-            return ""
-        return (
-            f"candidates were tried on at most {tried:,} requests a minute, and the part has up to"
-            f" {whole:,}: what its bursts need shows with more (--excerpt)"
-        )
 
 
 def divided(requests: Sequence[Request], seed: int, most: int) -> Parts:
@@ -119,11 +105,6 @@ def _parts(how: str, whole: list[Request], other: list[Request], most: int) -> P
     return Parts(
         how, whole, other, excerpt(whole, most), excerpt(whole, longer), excerpt(other, longer)
     )
-
-
-def _busiest(requests: Sequence[Request]) -> int:
-    """Requests of the minute with the most."""
-    return max(Counter(one.at_s // 60.0 for one in requests).values(), default=0)
 
 
 def _lasting(requests: Sequence[Request]) -> Lasting:

@@ -6,8 +6,8 @@ import msgspec
 import numpy as np
 
 from pando_sim.records import Run
-from pando_sim.report.columns import columns
-from pando_sim.report.statistics import spread
+from pando_sim.report.columns import Bools, Floats, columns
+from pando_sim.tuning.excerpt import Excerpt
 from pando_sim.tuning.goal import ALLOWED, WEEK_HOURS, Goal
 
 LEAST_MISSED = 0.001  # fewer misses are as good as this many
@@ -15,11 +15,12 @@ LEAST_HOURS = 1e-6
 
 
 class Score(msgspec.Struct, frozen=True, kw_only=True):
-    """Shares are of all requests, those that were refused or failed included."""
+    """If the run was of an excerpt, numbers are estimates for the whole part of the trace. Shares
+    are of all requests, those that were refused or failed included."""
 
     gpu_hours: float
     hours: float  # of the trace's part
-    requests: int
+    requests: int  # that were played
     missed: float  # share that missed one of the goal's times
     late: float  # share without a first token in time
     slow: float  # share without tokens in time
@@ -79,25 +80,47 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
         return mine != others and mine[0] <= others[0] and mine[1] <= others[1]
 
 
-def score_of(run: Run, goal: Goal, hours: float, gpus_per_replica: int) -> Score:
-    """`run`: a whole one, with at least one request."""
+def score_of(run: Run, goal: Goal, played: Excerpt, gpus_per_replica: int) -> Score:
+    """`run`: a whole one of `played`, which has at least one request."""
     requests = columns(run.served)
+    weights = played.request_weights()[[one.number for one in run.served]]
     late = ~(requests.finished & (requests.ttft <= goal.ttft_s))
     slow = ~(requests.finished & (np.nan_to_num(requests.gap) <= goal.gap_s))
-    ttft, gap = spread(requests.ttft), spread(requests.gap)
-    prompt = int(requests.prompt[~np.isnan(requests.first_token)].sum())
-    cached = int(requests.cached[~np.isnan(requests.first_token)].sum())
+    has_first = ~np.isnan(requests.first_token)
+    prompt = float(requests.prompt[has_first] @ weights[has_first])
+    cached = float(requests.cached[has_first] @ weights[has_first])
+
+    def share(which: Bools) -> float:
+        return float(weights[which].sum() / weights.sum())
+
     return Score(
-        gpu_hours=round(run.samples[-1].replica_seconds / 3600 * gpus_per_replica, 4),
-        hours=hours,
+        gpu_hours=round(_replica_seconds(run, played) / 3600 * gpus_per_replica, 4),
+        hours=played.part_s / 3600,
         requests=len(run.served),
-        missed=float((late | slow).mean()),
-        late=float(late.mean()),
-        slow=float(slow.mean()),
-        unanswered=float((~requests.finished).mean()),
-        ttft_p99_s=None if ttft is None else ttft.p99,
-        gap_p99_s=None if gap is None else gap.p99,
+        missed=share(late | slow),
+        late=share(late),
+        slow=share(slow),
+        unanswered=share(~requests.finished),
+        ttft_p99_s=_p99(requests.ttft, weights),
+        gap_p99_s=_p99(requests.gap, weights),
         hit_rate=cached / prompt if prompt else None,
         most_replicas=max(sample.replicas for sample in run.samples),
         wall_s=run.wall_s,
     )
+
+
+def _replica_seconds(run: Run, played: Excerpt) -> float:
+    """Of the whole part. After the last answer the pool stays as it is."""
+    times = [sample.at_s for sample in run.samples]
+    totals = [sample.replica_seconds for sample in run.samples]
+    rest_s = max(0.0, played.edges_s[-1] - times[-1])
+    times.append(times[-1] + rest_s)
+    totals.append(totals[-1] + run.samples[-1].replicas * rest_s)
+    return played.weighed(times, totals)
+
+
+def _p99(values: Floats, weights: Floats) -> float | None:
+    known = ~np.isnan(values) & (weights > 0)
+    if not known.any():
+        return None
+    return float(np.quantile(values[known], 0.99, weights=weights[known], method="inverted_cdf"))

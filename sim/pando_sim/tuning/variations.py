@@ -7,6 +7,7 @@ from pando_sim.fleet.control import FleetControl
 from pando_sim.fleet.fault import Fault
 from pando_sim.request import Request
 from pando_sim.spec import FleetSpec
+from pando_sim.tuning.excerpt import Excerpt
 from pando_sim.worker.replica import ReplicaState
 
 MINUTE_S = 60.0
@@ -29,10 +30,14 @@ VARIATIONS = (
 )
 
 
-def varied(requests: Sequence[Request], variation: Variation) -> Sequence[Request]:
-    if variation.speed == 1.0:
-        return requests
-    return [replace(one, at_s=one.at_s / variation.speed) for one in requests]
+def varied(excerpt: Excerpt, variation: Variation) -> Excerpt:
+    speed = variation.speed
+    if speed == 1.0:
+        return excerpt
+    requests = [replace(one, at_s=one.at_s / speed) for one in excerpt.requests]
+    return replace(
+        excerpt, requests=requests, edges_s=tuple(edge / speed for edge in excerpt.edges_s)
+    )
 
 
 def varied_spec(spec: FleetSpec, variation: Variation) -> FleetSpec:

@@ -1,6 +1,6 @@
 """Runs a candidate, and ends the run once another candidate is better whatever still comes."""
 
-from collections.abc import Sequence
+import math
 from dataclasses import dataclass
 
 from pando_fleet.records.marks import MarkKind
@@ -14,6 +14,7 @@ from pando_sim.request import Request
 from pando_sim.scaling import SCALERS
 from pando_sim.scaling.scaler import scaler_of
 from pando_sim.spec import FleetSpec
+from pando_sim.tuning.excerpt import Excerpt
 from pando_sim.tuning.goal import Goal
 from pando_sim.tuning.score import Score, score_of
 from pando_sim.tuning.variations import AS_RECORDED, Variation, faults, varied, varied_spec
@@ -44,46 +45,49 @@ class _Watch:
     """A `Scaler` that counts what another one's decisions cost."""
 
     def __init__(
-        self,
-        scaler: Scaler,
-        goal: Goal,
-        bounds: Bounds,
-        requests: int,
-        last_s: float,
-        pool: WorkerPool,
+        self, scaler: Scaler, goal: Goal, bounds: Bounds, played: Excerpt, pool: WorkerPool
     ) -> None:
         self.sets_marks = scaler.sets_marks
         self.every_s = scaler.every_s
-        self.now_s = 0.0
-        self.replica_s = 0.0
-        self.ended_requests = self.late = self.slow = self.missed = self.unanswered = 0
         self._scaler = scaler
         self._goal = goal
         self._bounds = bounds
-        self._requests = requests
-        self._last_s = last_s
+        self._played = played
+        self._part_s = played.part_s
+        self._weights: list[float] = played.request_weights().tolist()
+        self._all = math.fsum(self._weights)
         self._least = 0 if pool.spec.scaling.schedules else pool.spec.scaling.min_replicas
         self._gpus = pool.spec.tensor_parallel_size
+        # All of these are sums over stretches times weights, so they never fall.
+        self._passed_s = 0.0
+        self._replica_s = 0.0
+        self._ended = self._late = self._slow = self._missed = self._unanswered = 0.0
 
     async def act(self, fleet: FleetControl) -> None:
         await self._scaler.act(fleet)
-        self.replica_s += fleet.size * (fleet.now_s - self.now_s)
-        self.now_s = fleet.now_s
-        rest_s = max(0.0, self._last_s - self.now_s)
-        hours = (self.replica_s + self._least * rest_s) / 3600 * self._gpus
-        if self._bounds.is_lost(hours, self.missed / self._requests):
+        passed_s = self._played.seconds_until(fleet.now_s)
+        self._replica_s += fleet.size * (passed_s - self._passed_s)
+        self._passed_s = passed_s
+        if self._bounds.is_lost(self._least_hours, self._missed / self._all):
             raise _Beaten
+
+    @property
+    def _least_hours(self) -> float:
+        """GPU-hours that the run will have at least."""
+        rest_s = self._part_s - self._passed_s
+        return (self._replica_s + self._least * rest_s) / 3600 * self._gpus
 
     def ended(self, request: Request, served: Served) -> None:
         # The scaler is not told: it would only record what each of its changes cost.
+        weight = self._weights[request.number]
         finished = served.outcome is Outcome.FINISHED
         late = not (finished and served.ttft_s <= self._goal.ttft_s)
         slow = not (finished and served.token_gap_s <= self._goal.gap_s)
-        self.ended_requests += 1
-        self.unanswered += not finished
-        self.late += late
-        self.slow += slow
-        self.missed += late or slow
+        self._ended += weight
+        self._unanswered += weight * (not finished)
+        self._late += weight * late
+        self._slow += weight * slow
+        self._missed += weight * (late or slow)
 
     def prefilled(self, kind: MarkKind, tokens: int) -> None:
         self._scaler.prefilled(kind, tokens)
@@ -91,18 +95,19 @@ class _Watch:
     def close(self, fleet: FleetControl) -> None:
         self._scaler.close(fleet)
 
-    def outcome(self, hours: float) -> Score:
+    def outcome(self) -> Score:
         """What the run would come to at the rates so far."""
-        share = min(1.0, self.now_s / self._last_s) if self._last_s else 1.0
-        ended = max(1, self.ended_requests)
+        share = self._passed_s / self._part_s if self._part_s else 1.0
+        so_far = self._replica_s / 3600 * self._gpus
+        ended = self._ended or 1.0
         return Score(
-            gpu_hours=self.replica_s / 3600 * self._gpus / max(share, 1e-6),
-            hours=hours,
-            requests=self._requests,
-            missed=self.missed / ended,
-            late=self.late / ended,
-            slow=self.slow / ended,
-            unanswered=self.unanswered / ended,
+            gpu_hours=max(so_far / share if share else 0.0, self._least_hours),
+            hours=self._part_s / 3600,
+            requests=len(self._weights),
+            missed=self._missed / ended,
+            late=self._late / ended,
+            slow=self._slow / ended,
+            unanswered=self._unanswered / ended,
             ended_at=share,
         )
 
@@ -110,7 +115,7 @@ class _Watch:
 async def run(
     spec: FleetSpec,
     pool: WorkerPool,
-    requests: Sequence[Request],
+    excerpt: Excerpt,
     goal: Goal,
     *,
     bounds: Bounds = NO_BOUNDS,
@@ -118,22 +123,21 @@ async def run(
 ) -> Score:
     """Simulates a part of a trace with a candidate's pool, scaled by the operator.
 
-    `requests`: at least one. Raises what `simulate` raises.
+    `excerpt`: with at least one request. Raises what `simulate` raises.
     """
-    played = varied(requests, variation)
-    last_s = played[-1].at_s
+    played = varied(excerpt, variation)
     spec = varied_spec(spec, variation)
     scaler = scaler_of(SCALERS[spec.scaling], spec, pool, records=False)
-    watch = _Watch(scaler, goal, bounds, len(played), last_s, pool)
+    watch = _Watch(scaler, goal, bounds, played, pool)
     try:
         record = await simulate(
             spec,
-            iter(played),
+            iter(played.requests),
             cost=load(spec.worker.cost_model),
             policy=POLICIES[spec.policy].factory(spec),
             scaler=watch,
-            faults=faults(played, variation),
+            faults=faults(played.requests, variation),
         )
     except _Beaten:
-        return watch.outcome(last_s / 3600)
-    return score_of(record, goal, last_s / 3600, pool.spec.tensor_parallel_size)
+        return watch.outcome()
+    return score_of(record, goal, played, pool.spec.tensor_parallel_size)

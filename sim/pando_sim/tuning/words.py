@@ -25,10 +25,8 @@ def sentences(findings: Findings) -> list[str]:
         said.append(f"Lines of the trace that cannot be played, and were left out: {count:,}.")
     if findings.about.warning:
         said.append(f"This says little: {findings.about.warning}.")
-    if findings.about.tried_on < findings.about.checked_on:
+    if findings.about.tried_on < findings.about.searched_requests:
         said.append(_excerpts(findings))
-    if findings.about.too_calm:
-        said.append(f"Bursts were left out: {findings.about.too_calm}.")
     if findings.is_kept_today:
         said.append(
             "Keep today's manifest: what was found on the part that was searched does not hold on"

@@ -214,7 +214,7 @@ def test_a_target_that_no_size_reaches_is_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_a_long_part_is_tried_and_judged_on_excerpts(tmp_path: Path) -> None:
-    process = start(tmp_path, "--trials", "6", "--excerpt", "100", requests=600, seconds=7200.0)
+    process = start(tmp_path, "--trials", "6", "--excerpt", "100", requests=600, seconds=28800.0)
     out, err = process.communicate()
     assert process.returncode == 0, err
     results = found(tmp_path)
@@ -223,7 +223,7 @@ def test_a_long_part_is_tried_and_judged_on_excerpts(tmp_path: Path) -> None:
     for name in {"today", "defaults", results["recommended"]}:
         assert points[name]["searched"]["requests"] == about["checked_on"]
         assert points[name]["judged"]["requests"] == about["judged_requests"]
-    assert 300 < about["judged_requests"] < 500 < about["other_requests"]
+    assert 200 < about["judged_requests"] <= 300 < about["other_requests"]
     rest = [one for one in points.values() if one["is_only_tried"]]
     assert rest
     assert {one["searched"]["requests"] for one in rest} == {about["tried_on"]}

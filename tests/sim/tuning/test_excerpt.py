@@ -1,11 +1,12 @@
-"""An excerpt has the load of the whole in its proportions, and is a trace of its own."""
+"""An excerpt estimates what the whole has, bursts included, and is a trace of its own."""
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pando_sim.request import Request
@@ -13,6 +14,7 @@ from pando_sim.traces.prompts import UniquePrompt
 from pando_sim.tuning.excerpt import SHORTEST_S, excerpt
 
 DAY_S = 86_400.0
+BURST_S = 300.0
 
 
 def day(count: int) -> list[Request]:
@@ -33,24 +35,82 @@ def day(count: int) -> list[Request]:
     ]
 
 
+def bursty(seed: int, bursts: int, factor: int, count: int = 20_000) -> list[Request]:
+    """The same day with bursts of five minutes at any time."""
+    rng = np.random.default_rng(seed)
+    calm = day(count)
+    starts = rng.uniform(0, DAY_S - BURST_S, bursts)
+    more = [one for one in calm if any(0 <= one.at_s - start < BURST_S for start in starts)]
+    every = sorted(calm + more * (factor - 1), key=lambda one: one.at_s)
+    return [replace(one, number=number, after=None) for number, one in enumerate(every)]
+
+
+WHOLE = bursty(seed=0, bursts=12, factor=4)
+
+
 def test_a_short_part_is_its_own_excerpt() -> None:
     whole = day(500)
-    assert excerpt(whole, 500) == whole
+    found = excerpt(whole, 500)
+    assert found.requests == whole
+    assert found.part_s == whole[-1].at_s
+    assert found.request_weights().tolist() == [1.0] * 500
 
 
-@pytest.mark.parametrize("most", [2_000, 8_000])
-def test_an_excerpt_has_quiet_and_busy_hours_in_their_proportions(most: int) -> None:
+@pytest.mark.parametrize("most", [2_000, 4_000, 8_000])
+def test_a_day_is_as_busy_as_its_excerpt_says(most: int) -> None:
+    """The mean, over requests, of how many there are in the 10 minutes of each."""
     whole = day(20_000)
     found = excerpt(whole, most)
-    assert len(found) == pytest.approx(most, rel=0.15)
+    assert 0.6 * most < len(found.requests) <= most
+    places = np.array([int(one.at_s // SHORTEST_S) for one in whole])
+    own = np.bincount(places)[places]
+    numbers = [one.prompt.number for one in found.requests if isinstance(one.prompt, UniquePrompt)]
+    estimated = np.average(own[numbers], weights=found.request_weights())
+    assert estimated == pytest.approx(own.mean(), rel=0.1)
 
-    def rates(requests: list[Request]) -> list[float]:
-        """Quartiles of the requests in the 10 minutes of a request."""
-        counts = np.bincount([int(one.at_s // SHORTEST_S) for one in requests])
-        own = np.repeat(counts, counts)
-        return [float(np.quantile(own, share)) for share in (0.25, 0.5, 0.75)]
 
-    assert rates(found) == pytest.approx(rates(whole), rel=0.25)
+@settings(max_examples=50)
+@given(
+    seed=st.integers(0, 10**6),
+    bursts=st.integers(0, 12),
+    factor=st.integers(2, 6),
+    most=st.integers(500, 12_000),
+)
+def test_weights_are_of_the_whole_part(seed: int, bursts: int, factor: int, most: int) -> None:
+    whole = bursty(seed, bursts, factor)
+    found = excerpt(whole, most)
+    assert found.part_s == pytest.approx(whole[-1].at_s)
+    assert found.request_weights().sum() == pytest.approx(len(whole), rel=0.1)
+
+
+@given(seed=st.integers(0, 10**6), most=st.integers(500, 8_000))
+def test_an_excerpt_of_a_day_with_a_burst_has_it(seed: int, most: int) -> None:
+    """Also if there is only one. Edges are whole minutes, so seconds of it may be cut."""
+    rng = np.random.default_rng(seed)
+    start_s = rng.uniform(DAY_S / 3, DAY_S * 2 / 3)
+    calm = day(20_000)
+    burst = [one for one in calm if 0 <= one.at_s - start_s < BURST_S]
+    whole = sorted(calm + burst * 4, key=lambda one: one.at_s)
+    whole = [replace(one, number=number, after=None) for number, one in enumerate(whole)]
+    found = excerpt(whole, most)
+    names = [one.prompt.number for one in found.requests if isinstance(one.prompt, UniquePrompt)]
+    own = {one.number for one in burst}
+    weights = [
+        weight
+        for name, weight in zip(names, found.request_weights(), strict=True)
+        if name in own and weight
+    ]
+    assert len(weights) > 0.9 * 5 * len(burst)
+    assert max(weights) < 2, "it stands for little more than itself"
+
+
+@given(moments=st.lists(st.floats(0.0, 2 * DAY_S), min_size=1), most=st.integers(500, 12_000))
+def test_passed_seconds_never_fall(moments: list[float], most: int) -> None:
+    found = excerpt(WHOLE, most)
+    passed = [found.seconds_until(at_s) for at_s in sorted(moments)]
+    assert passed == sorted(passed)
+    assert passed[-1] <= found.part_s
+    assert found.seconds_until(found.edges_s[-1]) == found.part_s
 
 
 @given(count=st.integers(1, 300), most=st.integers(1, 300), seconds=st.floats(1.0, 1e5))
@@ -65,7 +125,7 @@ def test_an_excerpt_is_a_trace(count: int, most: int, seconds: float) -> None:
         )
         for number in range(count)
     ]
-    found = excerpt(whole, most)
+    found = excerpt(whole, most).requests
     assert found
     assert [one.number for one in found] == list(range(len(found)))
     assert all(one.at_s <= other.at_s for one, other in pairwise(found))

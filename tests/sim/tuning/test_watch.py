@@ -10,6 +10,7 @@ from pando_operator.resource.parse import parse
 from pando_sim.request import Request
 from pando_sim.spec import FleetSpec, WorkerSpec
 from pando_sim.traces.prompts import UniquePrompt
+from pando_sim.tuning.excerpt import Excerpt, all_of
 from pando_sim.tuning.goal import Goal
 from pando_sim.tuning.score import Score
 from pando_sim.tuning.variations import (
@@ -50,7 +51,7 @@ def load(every_s: float = 0.6, count: int = 300) -> list[Request]:
 
 
 def outcome(bounds: Bounds = NO_BOUNDS, variation: Variation = AS_RECORDED) -> Score:
-    return asyncio.run(run(SPEC, POOL, load(), GOAL, bounds=bounds, variation=variation))
+    return asyncio.run(run(SPEC, POOL, all_of(load()), GOAL, bounds=bounds, variation=variation))
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +91,7 @@ def test_variations_make_it_harder_or_easier() -> None:
     only = parse(document(maxReplicas=1))
 
     def played(variation: Variation) -> Score:
-        return asyncio.run(run(SPEC, only, load(), GOAL, variation=variation))
+        return asyncio.run(run(SPEC, only, all_of(load()), GOAL, variation=variation))
 
     plain = played(AS_RECORDED)
     more, fewer = played(up), played(down)
@@ -113,8 +114,35 @@ def timeless(one: Score) -> Score:
 
 
 def test_the_goal_is_counted_by_request(whole: Score) -> None:
-    strict = asyncio.run(run(SPEC, POOL, load(), replace(GOAL, ttft_s=1e-6)))
+    strict = asyncio.run(run(SPEC, POOL, all_of(load()), replace(GOAL, ttft_s=1e-6)))
     assert strict.late == strict.missed == 1.0
-    kind = asyncio.run(run(SPEC, POOL, load(), Goal(ttft_s=1e6, gap_s=1e6)))
+    kind = asyncio.run(run(SPEC, POOL, all_of(load()), Goal(ttft_s=1e6, gap_s=1e6)))
     assert kind.late == kind.slow == kind.missed == kind.unanswered == 0.0
     assert kind.gpu_hours == whole.gpu_hours, "the goal changes no decision"
+
+
+def test_a_stretch_counts_by_its_weight(whole: Score) -> None:
+    """Requests come in thirds; the first has most of the misses, until the pool has grown."""
+    requests = load()
+    first_s, second_s = requests[99].at_s, requests[199].at_s
+    edges_s = (0.0, first_s, second_s, requests[-1].at_s)
+
+    def played(*weights: float, bounds: Bounds = NO_BOUNDS) -> Score:
+        some = Excerpt(requests, edges_s, weights)
+        return asyncio.run(run(SPEC, POOL, some, GOAL, bounds=bounds))
+
+    assert timeless(played(1.0, 1.0, 1.0)) == timeless(whole)
+    doubled = played(2.0, 2.0, 2.0)
+    assert doubled.gpu_hours == pytest.approx(2 * whole.gpu_hours, rel=1e-3)
+    assert doubled.missed == pytest.approx(whole.missed)
+    assert doubled.gpu_hours_a_week == pytest.approx(whole.gpu_hours_a_week, rel=1e-3)
+    parts = [played(*weights) for weights in ((1.0, 0, 0), (0, 1.0, 0), (0, 0, 1.0))]
+    assert sum(one.gpu_hours for one in parts) == pytest.approx(whole.gpu_hours, abs=3e-4)
+    assert parts[0].missed > whole.missed > parts[2].missed
+    weighed = played(1.0, 9.0, 9.0)
+    assert weighed.missed < whole.missed
+    kept = played(1.0, 9.0, 9.0, bounds=Bounds(most_missed=weighed.missed))
+    assert timeless(kept) == timeless(weighed)
+    lost = played(1.0, 9.0, 9.0, bounds=Bounds(most_missed=weighed.missed / 2))
+    assert lost.ended_at is not None
+    assert lost.ended_at < 1.0
