@@ -7,6 +7,7 @@ pool that they leave, and weigh nothing. GPU-hours, misses and requests are sums
 times weights: estimates of those of the part.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -23,8 +24,8 @@ STRETCHES = 6  # of the shortest length, where most of the requests allow that
 LEAST_STRETCHES = 3  # night, day, bursts
 SHORTEST_S, LONGEST_S = 480.0, 1200.0
 """Of a stretch: a pool needs minutes to follow a load, and minutes to come back from it."""
-LEAD_S = 180.0
-"""Played before a stretch."""
+GROWING_S, SHRINKING_S = 180.0, 600.0
+"""Played before a stretch, if the pool has to grow for it, or to shrink, which it does later."""
 NEAR = 6  # minutes around the edge of a stretch
 
 
@@ -104,26 +105,36 @@ class _Windows:
         self.edges_s = np.array([*firsts, times[-1] / MINUTE_S]) * MINUTE_S
         self.busiest = np.maximum.reduceat(minutes, firsts).astype(np.float64)  # requests a minute
         self._loads = np.add.reduceat(minutes, firsts)
+        lead = int(SHRINKING_S / MINUTE_S)
+        before = [minutes[max(0, first - lead) : first].max(initial=0) for first in firsts]
+        self._is_after_more = np.array(before) > self.busiest
         self._seconds = np.diff(self.edges_s)
 
     def chosen(self, strata: Sequence[Ints]) -> dict[int, float]:
         """The window of each stratum that has most nearly the stratum's rate, and how many times
-        its length the stratum has; in the order of time."""
+        its length the stratum has; in the order of time. Not one to which a busier time before it
+        leaves its replicas, if there are others."""
         found = {}
         for stratum in strata:
             loads, seconds = self._loads[stratum], self._seconds[stratum]
-            nearest = np.abs(loads / seconds - loads.sum() / seconds.sum()).argmin()
+            off = np.abs(loads / seconds - loads.sum() / seconds.sum())
+            nearest = np.lexsort((off, self._is_after_more[stratum]))[0]
             found[int(stratum[nearest])] = float(seconds.sum() / seconds[nearest])
         return dict(sorted(found.items()))
 
-    def lead_from_s(self, window: int) -> float:
-        return max(0.0, float(self.edges_s[window]) - LEAD_S)
+    def begins_s(self, chosen: dict[int, float]) -> list[float]:
+        """From when each is played; the first one after what a pool that begins has to settle."""
+        found, until_s, before = list[float](), 0.0, math.inf
+        for window in chosen:
+            lead_s = GROWING_S if self.busiest[window] > before else SHRINKING_S
+            found.append(max(until_s, float(self.edges_s[window]) - lead_s))
+            until_s, before = float(self.edges_s[window + 1]), self.busiest[window]
+        return found
 
     def played(self, chosen: dict[int, float]) -> int:
         """How many requests they have, about, with those before them."""
-        begins = np.array([self.lead_from_s(window) for window in chosen])
         ends = self.edges_s[[window + 1 for window in chosen]]
-        return int((self._until(ends) - self._until(begins)).sum())
+        return int((self._until(ends) - self._until(np.array(self.begins_s(chosen)))).sum())
 
     def _until(self, times: Floats) -> Ints:
         return np.searchsorted(self._times, times)
@@ -158,10 +169,8 @@ def _played(requests: Sequence[Request], windows: _Windows, chosen: dict[int, fl
     edges_s, weights, found = [0.0], list[float](), list[Request]()
     numbers: dict[int, int] = {}
     times = [one.at_s for one in requests]
-    until_s = 0.0
-    for window, weight in chosen.items():
+    for (window, weight), from_s in zip(chosen.items(), windows.begins_s(chosen), strict=True):
         begin_s, end_s = windows.edges_s[window : window + 2].tolist()
-        from_s = max(until_s, windows.lead_from_s(window))
         moved_s = edges_s[-1] - from_s
         first, last = np.searchsorted(times, (from_s, end_s))
         if window == windows.count - 1:
@@ -173,5 +182,4 @@ def _played(requests: Sequence[Request], windows: _Windows, chosen: dict[int, fl
             found.append(replace(one, number=len(found), at_s=at_s, after=after))
         edges_s += [edges_s[-1] + begin_s - from_s, edges_s[-1] + end_s - from_s]
         weights += [0.0, weight]
-        until_s = end_s
     return Excerpt(found, tuple(edges_s), tuple(weights))

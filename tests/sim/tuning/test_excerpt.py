@@ -104,6 +104,23 @@ def test_an_excerpt_of_a_day_with_a_burst_has_it(seed: int, most: int) -> None:
     assert max(weights) < 2, "it stands for little more than itself"
 
 
+@pytest.mark.parametrize("most", [2_000, 4_000, 8_000])
+def test_no_stretch_gets_the_replicas_of_a_busier_time(most: int) -> None:
+    """They would count for all of its stratum, as pools shrink minutes later."""
+    at_s = {one.prompt.number: one.at_s for one in WHOLE if isinstance(one.prompt, UniquePrompt)}
+    minutes = np.bincount([int(one.at_s // 60) for one in WHOLE])
+    found = excerpt(WHOLE, most)
+    for (begin_s, end_s), weight in zip(pairwise(found.edges_s), found.weights, strict=True):
+        played = [
+            int(at_s[one.prompt.number] // 60)
+            for one in found.requests
+            if begin_s <= one.at_s < end_s and isinstance(one.prompt, UniquePrompt)
+        ]
+        if weight:
+            before = minutes[max(0, played[0] - 10) : played[0]].max(initial=0)
+            assert before <= minutes[played[0] : played[-1] + 1].max()
+
+
 @given(moments=st.lists(st.floats(0.0, 2 * DAY_S), min_size=1), most=st.integers(500, 12_000))
 def test_passed_seconds_never_fall(moments: list[float], most: int) -> None:
     found = excerpt(WHOLE, most)

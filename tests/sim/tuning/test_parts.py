@@ -108,7 +108,7 @@ def test_a_trace_that_is_too_short_says_so() -> None:
 def test_a_part_that_judges_is_an_excerpt_if_it_is_as_long_as_that() -> None:
     trace = chats(count=2000, turns=2, hours=20)
     parts = divided(trace, seed=0, most=250)
-    assert len(parts.tried.requests) == pytest.approx(250, rel=0.3)
+    assert 0.6 * 250 < len(parts.tried.requests) <= 250
     for stretches, part in ((parts.searched, parts.whole), (parts.judged, parts.other)):
         assert len(part) == pytest.approx(len(trace), rel=0.15)
         assert len(stretches.requests) == pytest.approx(LONGER * 250, rel=0.3)
