@@ -112,13 +112,16 @@ class _Windows:
 
     def chosen(self, strata: Sequence[Ints]) -> dict[int, float]:
         """The window of each stratum that has most nearly the stratum's rate, and how many times
-        its length the stratum has; in the order of time. Not one to which a busier time before it
-        leaves its replicas, if there are others."""
+        its length the stratum has; in the order of time. If there are others, not one to which a
+        busier time before it leaves its replicas, and none that is one of the less even half: of
+        windows that are alike but for a small burst in some, most have none."""
         found = {}
         for stratum in strata:
             loads, seconds = self._loads[stratum], self._seconds[stratum]
             off = np.abs(loads / seconds - loads.sum() / seconds.sum())
-            nearest = np.lexsort((off, self._is_after_more[stratum]))[0]
+            peaks = self.busiest[stratum] * seconds / np.maximum(loads, 1)
+            is_odd = self._is_after_more[stratum] | (peaks > np.median(peaks))
+            nearest = np.lexsort((off, is_odd))[0]
             found[int(stratum[nearest])] = float(seconds.sum() / seconds[nearest])
         return dict(sorted(found.items()))
 
