@@ -3,7 +3,8 @@
 Run: python -m bench.router.session_placements. Counts the instructions of its own Valkey with
 valgrind, which has to be installed, so other load does not matter. Calls have one prompt of 128
 chunks, each with a later time than the one before, so that sessions are counted as often as with so
-many calls a second. `new` are calls of new sessions, the others continue one.
+many calls a second. `new` are calls of new sessions, `single` those of a pool where nothing
+returns, the others continue one.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from pando_fleet.placement.prefix import CHUNK_BYTES, KEY_BYTES, chunk_keys
 from pando_fleet.redis.keys import PoolKeys
 from pando_fleet.redis.layout.calls import Place, Prompt
 from pando_fleet.redis.layout.constants import Mode
-from pando_fleet.redis.layout.rows import SESSION, SessionRow
+from pando_fleet.redis.layout.rows import SESSION, WORKING_SET, SessionRow, WorkingSetRow
 from pando_fleet.redis.scripts import Script
 from pando_fleet.registry.registry import Registry
 
@@ -82,7 +83,17 @@ def paused_sessions(count: int, now_ms: int) -> Iterator[tuple[str, bytes]]:
         yield f"{number:08}", SESSION.pack_row(row)
 
 
-async def instructions(valkey: CountedValkey, sessions: int | None, *, are_new: bool) -> float:
+def nothing_returned(now_ms: int) -> bytes:
+    """What a pool knows of its sessions."""
+    nothing = dict.fromkeys(WorkingSetRow._fields, 0.0)
+    return WORKING_SET.pack_row(
+        WorkingSetRow(**{**nothing, "counted": float(now_ms), "tokens_stayed": 1e12})
+    )
+
+
+async def instructions(
+    valkey: CountedValkey, sessions: int | None, *, are_new: bool = False, returns: bool = True
+) -> float:
     """A placement, beside so many sessions that pause; None: without the bound."""
     redis = valkey.redis
     await redis.flushall()
@@ -92,6 +103,8 @@ async def instructions(valkey: CountedValkey, sessions: int | None, *, are_new: 
         await registry.beat(POOL, beat)
     for field, row in paused_sessions((sessions or 1) - 1, now_ms):
         await redis.hset(KEYS.sessions, field, row)
+    if not returns:
+        await redis.hset(KEYS.sessions, "", nothing_returned(now_ms))
     await run(place(now_ms), *astuple(prompt(0, bounds=bounds)))
     calls = max(LEAST_CALLS, RATE * (sessions or 0) // 1000)  # between two counts
     valkey.start_count()
@@ -107,12 +120,15 @@ async def instructions(valkey: CountedValkey, sessions: int | None, *, are_new: 
 async def main() -> None:
     print(f"{'sessions':<10} {'thousand instructions a placement':>33} {'times':>6}")
     async with counted_valkey() as valkey:
-        alone = await instructions(valkey, None, are_new=False)
+        alone = await instructions(valkey, None)
         print(f"{'no bound':<10} {alone / 1000:>33.0f} {1:>6.2f}")
-        for count, are_new in ((1, True), *((count, False) for count in SESSIONS)):
-            found = await instructions(valkey, count, are_new=are_new)
-            name = "new" if are_new else f"{count:,}"
-            print(f"{name:<10} {found / 1000:>33.0f} {found / alone:>6.2f}", flush=True)
+        cases = {
+            "single": await instructions(valkey, 1, are_new=True, returns=False),
+            "new": await instructions(valkey, 1, are_new=True),
+            **{f"{count:,}": await instructions(valkey, count) for count in SESSIONS},
+        }
+        for name, found in cases.items():
+            print(f"{name:<10} {found / 1000:>33.0f} {found / alone:>6.2f}")
 
 
 if __name__ == "__main__":

@@ -353,7 +353,7 @@ class SimSettings(ReplaySettings):
             if self.session_rule:
                 raise ValueError("session_rule is for agents' sessions: say how many, by sessions")
             return self
-        if self.session_rule and self.bound_sessions:
+        if self.session_rule and "bound_sessions" in self.model_fields_set:
             raise ValueError("session_rule says whether sessions wait: leave out bound_sessions")
         for name in ("take", "repeat", "speed", "closed_loop", "day_hours", "adapters"):
             if getattr(self, name) != type(self).model_fields[name].default:

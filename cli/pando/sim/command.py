@@ -110,7 +110,7 @@ def all_of(settings: SimSettings) -> SimSettings:
     named = settings.model_fields_set
     if "policy" in named or settings.scaling:
         return settings
-    if settings.sessions is None or settings.bound_sessions:
+    if settings.sessions is None or "bound_sessions" in named:
         return settings.model_copy(update={"policy": (ALL,)})
     pool = SESSION_POOL if settings.pool is None else {}
     update = {name: value for name, value in pool.items() if name not in named}

@@ -29,7 +29,10 @@
 -- Not everything returns: single questions never do. So the pool counts, apart for first calls and for
 -- later ones, how often sessions returned, and for how many stays they paused. With fewer returns than
 -- stays, memory for them costs the pool more than computation, so they weigh by that ratio, and the
--- working set counts as little against their calls.
+-- working set counts as little against their calls. Where less than one in RARE of the tokens that stay is
+-- read again, nothing waits, and only a sample of the sessions is noted, to learn when that changes: those
+-- that add one of the landmarks, one in SAMPLED, whose keys end in a certain byte. So most short prompts
+-- only read the field '', and most long ones are noted.
 --
 -- Where replicas have time to spare, a conversation that was evicted can be computed again and delay
 -- nobody. The pool notes the share of its replicas with requests that wait for a first token; in the
@@ -44,7 +47,12 @@ local FORGET_MS = 3600000 -- of a pause
 local AT_ONCE = 1000 -- fields per call
 local ASSUMED = 8 -- returns, before any is known
 local RECENT = 1000 -- returns and stays; beyond that, earlier ones count half
+local RECENT_FILLS = 32 -- tokens read again and not, in those that the pool holds; the same
+local LANDMARK_BYTES = $KEY_BYTES * $LANDMARK_CHUNKS -- of a path, up to a landmark and from the last
 local NAME_LENGTH = 16 -- of a name's digest; landmarks are shorter
+local RARE = 32 -- less than one in so many tokens that stay is read again
+local ASSUMED_FILLS = 4 -- that stay, before this is known, in tokens that the pool holds
+local SAMPLED = 64 -- one in so many landmarks has rows while returns are rare
 local SHARED = '' -- instead of a session's field: the name is that of several
 
 $reader(SESSION)
@@ -69,47 +77,75 @@ local function set_in(row)
       counted = counted, held = held, sessions = sessions, active = active,
       first_returns = first_returns, first_stays = first_stays,
       later_returns = later_returns, later_stays = later_stays, busy = busy,
+      tokens_read = tokens_read, tokens_stayed = tokens_stayed,
     }
   end
   return {
     counted = 0, held = 0, sessions = 0, active = 0, first_returns = 0, first_stays = 0,
-    later_returns = 0, later_stays = 0, busy = 1,
+    later_returns = 0, later_stays = 0, busy = 1, tokens_read = 0, tokens_stayed = 0,
   }
 end
 
--- The working set as it is known; the session that the path extends, or nil, with the field of its row
--- and the chunks up to that landmark; the field of its row from now on; and what stands by the name.
--- Looks at the path's last landmarks first, and then at all others: most calls that continue a session
--- need the first look only.
-local function find_session(sessions, path, name)
-  local last = math.floor(#path / ($KEY_BYTES * $LANDMARK_CHUNKS))
-  local newest, set, named, look = chunk_key(path, last * $LANDMARK_CHUNKS), nil, nil, FIRST_LOOK
-  local from = last
-  while from > 0 do
-    local fields, to = {}, math.max(1, from - look + 1)
-    for landmark = from, to, -1 do
-      fields[#fields + 1] = chunk_key(path, landmark * $LANDMARK_CHUNKS)
-    end
-    local count = #fields
-    if not set then
-      fields[count + 1] = ''
-      fields[count + 2] = name ~= '' and name or nil
-    end
-    local rows = redis.call('HMGET', sessions, unpack(fields))
-    if not set then
-      set, named = set_in(rows[count + 1]), rows[count + 2] or nil
-    end
-    for i = 1, count do
-      local session = rows[i] and session_in(rows[i])
-      if session then
-        session.field, session.chunks = fields[i], (from - i + 1) * $LANDMARK_CHUNKS
-        local place = math.max(1, last - 1) -- what follows may be changed by the next call
-        return set, session, chunk_key(path, place * $LANDMARK_CHUNKS), named
-      end
-    end
-    from, look = to - 1, last
+local function landmarks_of(path)
+  return math.floor(#path / LANDMARK_BYTES)
+end
+
+local function field_of(path, landmark)
+  return chunk_key(path, landmark * $LANDMARK_CHUNKS)
+end
+
+-- The session whose row is under one of the path's landmarks, the first one that has any, with the field
+-- of its row and the chunks up to there; or nil.
+local function session_under(sessions, path, landmarks)
+  local fields = {}
+  for i = 1, #landmarks do
+    fields[i] = field_of(path, landmarks[i])
   end
-  return set, nil, newest, named
+  local rows = #fields > 0 and redis.call('HMGET', sessions, unpack(fields)) or {}
+  for i = 1, #rows do
+    local session = rows[i] and session_in(rows[i])
+    if session then
+      session.field, session.chunks = fields[i], landmarks[i] * $LANDMARK_CHUNKS
+      return session
+    end
+  end
+end
+
+-- The session that the path extends, or nil, and the field of its row from now on. Looks at the path's
+-- last landmarks first, and then at all others: most calls that continue a session need the first look
+-- only.
+local function find_session(sessions, path)
+  local last, session = landmarks_of(path), nil
+  local from, to = last, math.max(1, last - FIRST_LOOK + 1)
+  while from > 0 and not session do
+    local landmarks = {}
+    for landmark = from, to, -1 do
+      landmarks[#landmarks + 1] = landmark
+    end
+    session = session_under(sessions, path, landmarks)
+    from, to = to - 1, 1
+  end
+  return session, field_of(path, session and math.max(1, last - 1) or last) -- calls change the end
+end
+
+local function is_sampled(last_byte)
+  return last_byte % SAMPLED == 0
+end
+
+-- The same while returns are rare; no field if the sample has nothing of what the path adds to the first
+-- `held` chunks, which a replica has.
+local function find_sampled(sessions, path, held)
+  local landmarks, byte = {}, string.byte
+  for landmark = landmarks_of(path), 1, -1 do
+    if is_sampled(byte(path, LANDMARK_BYTES * landmark)) then
+      landmarks[#landmarks + 1] = landmark
+    end
+  end
+  local session = session_under(sessions, path, landmarks)
+  local newest = landmarks[1]
+  if newest and (session or newest * $LANDMARK_CHUNKS > held) then
+    return session, field_of(path, newest)
+  end
 end
 
 -- The session that stands by a name, unless a call of it runs: that one has another conversation.
@@ -170,6 +206,12 @@ local function likely_of(set, kind)
   return math.min(1, (ASSUMED + set[kind .. '_returns']) / math.max(1, set[kind .. '_stays']))
 end
 
+-- Whether hardly anything returns: of the tokens that stayed for the time that their memory is worth, and
+-- they were many, less than one in RARE was read again.
+local function are_rare(set, memory)
+  return RARE * set.tokens_read + ASSUMED_FILLS * memory.capacity < set.tokens_stayed
+end
+
 -- Its tokens, weighed by the probability that it returns within its stay.
 local function share_of(session, memory, set, now)
   local likely = session.held * likely_of(set, kind_of(session))
@@ -187,9 +229,17 @@ local function add(set, name, count, other)
   end
 end
 
-local function note_return(set, session)
+local function add_tokens(set, name, tokens, memory)
+  set[name] = set[name] + tokens
+  if set.tokens_read + set.tokens_stayed > RECENT_FILLS * memory.capacity then
+    set.tokens_read, set.tokens_stayed = set.tokens_read / 2, set.tokens_stayed / 2
+  end
+end
+
+local function note_return(set, session, memory)
   local kind = kind_of(session)
   add(set, kind .. '_returns', 1, kind .. '_stays')
+  add_tokens(set, 'tokens_read', session.base + session.held, memory)
 end
 
 -- Notes how long it has paused since the last count, at `before`, within its stay.
@@ -197,7 +247,9 @@ local function note_pause(set, session, memory, before, now)
   local stay, kind = stay_of(session, memory), kind_of(session)
   local known = math.max(0, math.min(stay, before - session.paused))
   local passed = math.max(known, math.min(stay, now - session.paused))
-  add(set, kind .. '_stays', (passed - known) / stay, kind .. '_returns')
+  local part = (passed - known) / stay
+  add(set, kind .. '_stays', part, kind .. '_returns')
+  add_tokens(set, 'tokens_stayed', part * (session.base + session.held), memory)
 end
 
 local function in_parts(command, key, values)
@@ -207,8 +259,9 @@ local function in_parts(command, key, values)
 end
 
 -- Counts the working set, notes which sessions pause, and for how long, and forgets those that did so
--- for long, and their names; with many sessions, for longer than their memory is worth.
-local function count_sessions(sessions, leases, memory, set, before, now)
+-- for long, and their names; with many sessions, for longer than their memory is worth; and while
+-- returns are rare, those that are not in the sample.
+local function count_sessions(sessions, leases, memory, set, is_rare, before, now)
   local rows, gone, changed, names, used = redis.call('HGETALL', sessions), {}, {}, {}, {}
   local are_many = 2 * set.sessions > $MOST_SESSIONS
   set.held, set.sessions, set.active = 0, 0, 0
@@ -224,7 +277,8 @@ local function count_sessions(sessions, leases, memory, set, before, now)
       note_pause(set, session, memory, before, now)
     end
     local longest = session and are_many and stay_of(session, memory) or FORGET_MS
-    if session and (session.paused == 0 or now - session.paused <= longest) then
+    local is_noted = session and (not is_rare or is_sampled(string.byte(field, -1)))
+    if is_noted and (session.paused == 0 or now - session.paused <= longest) then
       set.held = set.held + share_of(session, memory, set, now)
       set.sessions = set.sessions + 1
       used[session.name] = true
@@ -264,7 +318,7 @@ end
 
 -- Counts the working set anew, unless that was done a moment ago. A count is noted whatever becomes of
 -- the call, so that no flood of calls makes each of them count.
-local function keep_counted(sessions, leases, ready, memory, set, now)
+local function keep_counted(sessions, leases, ready, memory, set, is_rare, now)
   local before = set.counted
   if before <= now and now - before < math.max(COUNT_MS, ROW_MS * set.sessions) then
     return
@@ -273,7 +327,7 @@ local function keep_counted(sessions, leases, ready, memory, set, now)
     note_busy(set, ready, memory, now - before)
   end
   set.counted = now
-  count_sessions(sessions, leases, memory, set, before, now)
+  count_sessions(sessions, leases, memory, set, is_rare, before, now)
   redis.call('HSET', sessions, '', $pack(WORKING_SET, set))
   redis.call('PEXPIRE', sessions, FORGET_MS)
 end
@@ -303,15 +357,26 @@ end
 -- session goes on, or the working set has room for it, or becomes no larger. If so, it is noted, unless
 -- only asked to explain; otherwise returns what it waits for.
 local function hold_back(sessions, leases, ask, most, ready, now, explain)
-  if #ask.path < $KEY_BYTES * $LANDMARK_CHUNKS then
+  if #ask.path < LANDMARK_BYTES then
     return nil
   end
   local memory = memory_of(ready)
   if memory.capacity == 0 then
     return nil
   end
-  local set, session, new_field, named = find_session(sessions, ask.path, ask.session)
-  keep_counted(sessions, leases, ready, memory, set, now)
+  local set = set_in(redis.call('HGET', sessions, ''))
+  local is_rare = are_rare(set, memory)
+  local session, new_field, named
+  if is_rare then
+    session, new_field = find_sampled(sessions, ask.path, most.chunks)
+  else
+    session, new_field = find_session(sessions, ask.path)
+    named = ask.session ~= '' and redis.call('HGET', sessions, ask.session) or nil
+  end
+  keep_counted(sessions, leases, ready, memory, set, is_rare, now)
+  if not new_field then
+    return nil
+  end
   local rewritten = not session and session_named(sessions, leases, named) or nil
   session = session or rewritten
   local is_back = session ~= nil
@@ -321,7 +386,7 @@ local function hold_back(sessions, leases, ask, most, ready, now, explain)
   local needs = math.min(held, memory.capacity / #ready) -- a session is at one replica
   local likely = likely_of(set, is_back and 'later' or 'first')
   local room = room_of(memory, set, is_back)
-  local may_wait = ask.may_wait and not (is_back and is_kept(session, most))
+  local may_wait = ask.may_wait and not is_rare and not (is_back and is_kept(session, most))
   if may_wait and likely * (others + needs) > room and others + needs > set.held then
     local working_set_tokens, room_tokens, active = others, math.floor(room), set.active
     return $pack(CROWDED)
@@ -336,7 +401,7 @@ local function hold_back(sessions, leases, ask, most, ready, now, explain)
     set.sessions = set.sessions + 1
   end
   if is_back and is_in_stay(session, memory, now) then
-    note_return(set, session)
+    note_return(set, session, memory)
   else
     set.active = set.active + 1
   end

@@ -169,7 +169,7 @@ class RouterSettings(BaseSettings):
             description="let sessions wait whose conversations the KV memory of the pool's replicas"
             " has no room for, while those that run go on"
         ),
-    ] = False
+    ] = True
     drop_volatile_lines: Annotated[
         bool,
         Field(

@@ -194,6 +194,33 @@ async def test_questions_do_not_lessen_the_sessions_that_are_known_to_return(wor
     assert await working_set(world) - before == pytest.approx(2 * 47_000, rel=0.1)
 
 
+async def test_where_nothing_returns_only_a_sample_is_noted(world: World) -> None:
+    await world.beat("a")
+    sessions = PoolKeys(POOL).sessions
+    for number in range(100):
+        await ended(world, f"{number}", 6_400)
+        await after(world, 10)
+    noted_before = await world.redis.hlen(sessions)
+    assert noted_before < 40
+    for number in range(100, 200):
+        await ended(world, f"{number}", 6_400)
+        await after(world, 10)
+    assert 5 < await world.redis.hlen(sessions) - noted_before < 30
+
+
+async def test_where_nothing_returned_sessions_that_do_are_soon_counted(world: World) -> None:
+    """From some of their first calls on, which are in the sample."""
+    await world.beat("a")
+    for number in range(100):
+        await ended(world, f"{number}", 6_400)
+        await after(world, 10)
+    before = await working_set(world)
+    for tokens in (20_000, 22_000, 24_000):
+        for name in ("one", "two", "three", "four"):
+            await ended(world, name, tokens)
+    assert await working_set(world) - before > 0.6 * 4 * 24_000
+
+
 async def test_what_returns_within_its_stay_weighs_fully_again(world: World) -> None:
     await world.beat("a")
     for number in range(30):

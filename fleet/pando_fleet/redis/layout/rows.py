@@ -87,6 +87,8 @@ class WorkingSetRow(NamedTuple):
     later_returns: float  # after a later call
     later_stays: float
     busy: float  # share of the replicas with requests before their first token
+    tokens_read: float  # prompts' tokens that sessions read again within their stay
+    tokens_stayed: float  # that paused, times the share of their stay that passed
 
 
 class QueueRow(NamedTuple):
@@ -171,7 +173,7 @@ ADAPTERS = Packed("adapters", AdapterTerms, 1, is_versioned_in_front=True)
 PART = Packed("part", Part, 1)
 LOAD = Packed("load", Load, 1)
 SESSION = Packed("session", SessionRow, 3)
-WORKING_SET = Packed("working_set", WorkingSetRow, 5)
+WORKING_SET = Packed("working_set", WorkingSetRow, 6)
 CROWDED = Packed("crowded", Crowded)
 QUEUE = Packed("queue", QueueRow, 1)
 CANDIDATE = Packed("candidate", Candidate)
