@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pando_fleet.records.marks import MarkKind
+from pando_fleet.records.queues import Queued
 from pando_fleet.registry.replica import Heartbeat
 from pando_sim.fleet.fleet import Fleet
 from pando_sim.fleet.redis.client import LineRedis
@@ -116,9 +117,18 @@ class FleetControl:
     def cache(self, name: str) -> Cache:
         return self._fleet.replicas[name]
 
+    def queues(self) -> Queued:
+        """What waits in the routers, which report it without delay."""
+        queues = [queue for router in self._routers for queue in (router.queue, router.crowd)]
+        return Queued(
+            requests=sum(len(queue) for queue in queues),
+            waited_ms=int(1000 * max(queue.longest_wait_s for queue in queues)),
+            tokens=round(sum(queue.tokens for queue in queues)),
+        )
+
     def queued(self) -> int:
         """Requests that wait in the routers."""
-        return sum(len(router.queue) for router in self._routers)
+        return self.queues().requests
 
     def in_flight(self) -> int:
         """Requests that have arrived and not ended."""

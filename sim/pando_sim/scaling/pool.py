@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pando_fleet.placement.worth import Worths
 from pando_fleet.records.loads import Loads
 from pando_fleet.records.marks import Marks
-from pando_fleet.records.queues import Queues
 from pando_fleet.redis.client import FleetError
 from pando_fleet.registry.registry import Registry
 from pando_fleet.registry.replica import Replica
@@ -45,7 +44,6 @@ class _Redis:
         self.marks = Marks(client, fleet.pool, fleet.redis_ms)
         self._fleet = fleet
         self._registry = Registry(client, fleet.redis_ms)
-        self._queues = Queues(client, fleet.redis_ms)
         self._loads = Loads(client, fleet.pool, fleet.redis_ms)
         self._worths = Worths(client, fleet.pool, fleet.redis_ms)
         self._replicas: Sequence[Replica] = ()
@@ -53,13 +51,10 @@ class _Redis:
     def read(self) -> Reading:
         """Raises FleetError."""
         pool = self._fleet.pool
-        marks, self._replicas, queued, leased = self._fleet.read(
-            self.marks.all(),
-            self._registry.replicas(pool),
-            self._queues.read(pool),
-            self._loads.read(),
+        marks, self._replicas, leased = self._fleet.read(
+            self.marks.all(), self._registry.replicas(pool), self._loads.read()
         )
-        return reading_of(marks, self._replicas, queued, leased)
+        return reading_of(marks, self._replicas, self._fleet.queues(), leased)
 
     async def worths(self) -> dict[str, float]:
         """Raises FleetError."""

@@ -12,7 +12,7 @@ from pando_worker.models.parallel import ParallelGroup
 T = TypeVar("T")
 
 
-class _Part(NamedTuple):
+class _Told(NamedTuple):
     goes_on: bool
     data: object = None
 
@@ -34,7 +34,7 @@ class RankExchange:
         return self._group.size
 
     def allgather(self, data: T) -> tuple[T, ...]:
-        parts = self._group.gather(_Part(True, data))
+        parts = self._group.gather(_Told(True, data))
         if not all(part.goes_on for part in parts):
             self._is_over = True
             raise RuntimeError("another rank failed")
@@ -50,4 +50,4 @@ class RankExchange:
         """Call on a rank that failed: the others fail in their next exchange."""
         if not self._is_over:
             self._is_over = True
-            self._group.gather(_Part(False))
+            self._group.gather(_Told(False))
