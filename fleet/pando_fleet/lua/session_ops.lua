@@ -236,10 +236,9 @@ local function add_tokens(set, name, tokens, memory)
   end
 end
 
-local function note_return(set, session, memory)
+local function note_return(set, session)
   local kind = kind_of(session)
   add(set, kind .. '_returns', 1, kind .. '_stays')
-  add_tokens(set, 'tokens_read', session.base + session.held, memory)
 end
 
 -- Notes how long it has paused since the last count, at `before`, within its stay.
@@ -332,8 +331,8 @@ local function keep_counted(sessions, leases, ready, memory, set, is_rare, now)
   redis.call('PEXPIRE', sessions, FORGET_MS)
 end
 
--- Notes a call that is placed: the session that it continues (or nil, or one that it has rewritten), and
--- the names and fields that `find_session` found.
+-- Notes a call that is placed: the session that it continues (or nil, or one that it has rewritten), the
+-- field of its row from now on, and what stands by its name.
 local function note_call(sessions, ask, set, session, rewritten, base, held, new_field, named, now)
   local field = session and session.field
   local row = {
@@ -366,17 +365,13 @@ local function hold_back(sessions, leases, ask, most, ready, now, explain)
   end
   local set = set_in(redis.call('HGET', sessions, ''))
   local is_rare = are_rare(set, memory)
-  local session, new_field, named
-  if is_rare then
-    session, new_field = find_sampled(sessions, ask.path, most.chunks)
-  else
-    session, new_field = find_session(sessions, ask.path)
-    named = ask.session ~= '' and redis.call('HGET', sessions, ask.session) or nil
-  end
+  local find = is_rare and find_sampled or find_session
+  local session, new_field = find(sessions, ask.path, most.chunks)
   keep_counted(sessions, leases, ready, memory, set, is_rare, now)
   if not new_field then
     return nil
   end
+  local named = ask.session ~= '' and redis.call('HGET', sessions, ask.session) or nil
   local rewritten = not session and session_named(sessions, leases, named) or nil
   session = session or rewritten
   local is_back = session ~= nil
@@ -401,7 +396,10 @@ local function hold_back(sessions, leases, ask, most, ready, now, explain)
     set.sessions = set.sessions + 1
   end
   if is_back and is_in_stay(session, memory, now) then
-    note_return(set, session, memory)
+    note_return(set, session)
+    if not rewritten then
+      add_tokens(set, 'tokens_read', session.base + session.held, memory)
+    end
   else
     set.active = set.active + 1
   end

@@ -6,7 +6,7 @@ Read in this order:
     knobs.py      the fields that may be searched, each with its range
     space.py      values of the knobs to a manifest, and back
     parts.py      the part of the trace to search on, and the part to judge on
-    excerpt.py    some hours of a part, for runs that take less time
+    excerpt.py    stretches of a part, with weights, for runs that take less time
     watch.py      runs one candidate, and ends it once it has lost
     variations.py  other arrivals, slower starts, a lost replica
     sweep.py      the candidates to try first: one field each

@@ -208,6 +208,15 @@ async def test_where_nothing_returns_only_a_sample_is_noted(world: World) -> Non
     assert 5 < await world.redis.hlen(sessions) - noted_before < 30
 
 
+async def test_questions_of_one_name_read_nothing_again(world: World) -> None:
+    """As those of an application, whose name each of them has."""
+    await world.beat("a")
+    for number in range(200):
+        await ended(world, f"{number}", 6_400, may_wait=False, session=b"app")
+        await after(world, 10)
+    assert (await noted(world)).tokens_read == 0
+
+
 async def test_where_nothing_returned_sessions_that_do_are_soon_counted(world: World) -> None:
     """From some of their first calls on, which are in the sample."""
     await world.beat("a")
