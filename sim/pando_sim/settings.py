@@ -350,6 +350,9 @@ class SimSettings(ReplaySettings):
     def _sessions_have_no_times(self) -> Self:
         """What shapes requests with times does nothing to sessions."""
         if self.sessions is None:
+            for name in self.policy:
+                if name != ALL and POLICIES[name].is_for_sessions:
+                    raise ValueError(f"{name} is for agents' sessions: say how many, by sessions")
             if self.session_rule:
                 raise ValueError("session_rule is for agents' sessions: say how many, by sessions")
             return self

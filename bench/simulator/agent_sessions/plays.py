@@ -16,8 +16,8 @@ CONTEXT_TOKENS = 200_000
 
 COUNTS = (40, 80, 160, 320)
 
-RIVALS = ("smg", "llm_d", "dynamo")
-"""Placement policies of other routers, with workers whose order is `lpm`."""
+RIVALS = ("smg", "llm_d", "dynamo", "llm_d_sessions", "thunder_agent")
+"""Policies of other routers, with workers whose order is `lpm`."""
 
 RULES = (*SESSION_RULES, *RIVALS)
 

@@ -134,12 +134,18 @@ def make_plan(settings: SimSettings, read: Callable[[Request], None] = lambda _:
             faults=settings.fault,
             csv=settings.output if settings.csv else None,
         )
-        for policy in _chosen(settings.policy, list(POLICIES))
+        for policy in _chosen(settings.policy, _policies(settings))
         for scaling in _scalings(settings, pool)
         for rule in _chosen(settings.session_rule, list(SESSION_RULES)) or ("",)
     ]
     _check_faults(settings, tasks, extent)
     return SimPlan(tasks=tasks, pool=pool, cost=cost, trace=trace, extent=extent)
+
+
+def _policies(settings: SimSettings) -> list[str]:
+    """Those for sessions too, where sessions are played."""
+    has_sessions = settings.sessions is not None
+    return [name for name, one in POLICIES.items() if has_sessions or not one.is_for_sessions]
 
 
 def command_of(settings: ReplaySettings, command: str = "sim") -> str:

@@ -18,6 +18,7 @@ class _Running:
     session: Session
     open: int = 0  # conversations that have begun and not ended
     is_cut: bool = False
+    is_late: bool = False  # a call of it would come after the time for calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +30,23 @@ class _Position:
 
 class SessionArrivals:
     """All sessions begin at the start. An agent whose call is refused sends it again when the
-    router says, until it is answered; a call that no replica accepts ends its session."""
+    router says, until it is answered; a call that no replica accepts ends its session.
+
+    `session_ended` is called with the name of each session of which nothing comes any more.
+    """
 
     def __init__(
-        self, crowd: Crowd, timeline: Timeline, arrive: Callable[[Request], Awaitable[None]]
+        self,
+        crowd: Crowd,
+        timeline: Timeline,
+        arrive: Callable[[Request], Awaitable[None]],
+        session_ended: Callable[[str], None],
     ) -> None:
         self._sessions = crowd.sessions()
         self._crowd = crowd
         self._timeline = timeline
         self._arrive = arrive
+        self._session_ended = session_ended
         self._turns: dict[int, tuple[_Position, Request]] = {}  # of the requests sent, by number
         self._sent = 0
         self._ended = 0
@@ -65,7 +74,7 @@ class SessionArrivals:
             return
         again_s = served.retry_after_s if served.outcome is Outcome.REFUSED else AGAIN_S
         if again_s == again_s:
-            self._after(again_s, partial(self._send_again, turn, request))
+            self._after(turn.running, again_s, partial(self._send_again, turn, request))
         else:
             turn.running.is_cut = True
             self._close(turn.running)
@@ -95,19 +104,28 @@ class SessionArrivals:
     def _close(self, running: _Running) -> None:
         """One of its conversations is over."""
         running.open -= 1
-        if running.open or self._timeline.now_s >= self._crowd.until_s:
+        if running.open:
+            return
+        self._session_ended(running.session.name)
+        if running.is_late or self._timeline.now_s >= self._crowd.until_s:
             return
         self._ended += not running.is_cut
         self._cut += running.is_cut
         self._next_session()
 
     def _plan(self, turn: _Position) -> None:
-        self._after(turn.conversation.calls[turn.place].pause_s, partial(self._send, turn))
+        pause_s = turn.conversation.calls[turn.place].pause_s
+        self._after(turn.running, pause_s, partial(self._send, turn))
 
-    def _after(self, pause_s: float, send: Callable[[], Awaitable[None]]) -> None:
+    def _after(
+        self, running: _Running, pause_s: float, send: Callable[[], Awaitable[None]]
+    ) -> None:
         """Sends a call, unless the time for that is over."""
         if self._timeline.now_s + pause_s < self._crowd.until_s:
             self._timeline.after(pause_s, send)
+        else:
+            running.is_late = True
+            self._close(running)
 
     async def _send(self, turn: _Position) -> None:
         call = turn.conversation.calls[turn.place]

@@ -138,7 +138,9 @@ class Simulation:
         self._marks = Marks(self._control.redis, POOL, self._timeline.redis_ms)
         self._arrivals: Arrivals | SessionArrivals
         if isinstance(requests, Crowd):
-            self._arrivals = SessionArrivals(requests, self._timeline, self._arrive)
+            self._arrivals = SessionArrivals(
+                requests, self._timeline, self._arrive, self._session_ended
+            )
         else:
             self._arrivals = Arrivals(requests, self._timeline, self._arrive)
         self._report_queue = WireScript(self._line, ReportQueue)
@@ -209,6 +211,10 @@ class Simulation:
         self._came += 1
         self._checks.came(request)
         await self._routers[request.number % len(self._routers)].arrive(request)
+
+    def _session_ended(self, name: str) -> None:
+        for router in self._routers:
+            router.context.session_ended(name)
 
     def _ended(self, router: Router, served: Served) -> None:
         request = self._checks.ended(served)

@@ -6,6 +6,7 @@ Read in this order:
     pando.py             the router's own policies
     smg.py, llm_d.py, llm_d_lora.py, dynamo.py, production_stack.py, vllm.py    models of other
                          routers' policies
+    llm_d_sessions.py, thunder_agent.py    models of those that hold agents' sessions back
     local.py             a policy that leases nothing
     sent.py, polled.py   what such a router remembers, and what it asks engines
 
@@ -23,8 +24,10 @@ from pando_sim.policies import pando
 from pando_sim.policies.dynamo import DYNAMO
 from pando_sim.policies.llm_d import LLM_D
 from pando_sim.policies.llm_d_lora import LLM_D_LORA
+from pando_sim.policies.llm_d_sessions import LLM_D_SESSIONS
 from pando_sim.policies.production_stack import PRODUCTION_STACK
 from pando_sim.policies.smg import SMG
+from pando_sim.policies.thunder_agent import THUNDER_AGENT
 from pando_sim.policies.vllm import VLLM
 
 POLICIES = by_name(
@@ -35,4 +38,6 @@ POLICIES = by_name(
     DYNAMO,
     PRODUCTION_STACK,
     VLLM,
+    LLM_D_SESSIONS,
+    THUNDER_AGENT,
 )

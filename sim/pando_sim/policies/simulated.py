@@ -21,6 +21,7 @@ class SimulatedPolicy:
     whose: str  # the project that it belongs to, and its name there
     help: str  # completes "a request goes to"
     source: str  # as Markdown
+    is_for_sessions: bool = False  # without agents' sessions, it does what another one does
     make: "Callable[[Context, FleetSpec], Policy]"
 
     def factory(self, spec: FleetSpec) -> "PolicyFactory":

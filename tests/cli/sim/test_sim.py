@@ -354,6 +354,7 @@ def test_sessions_and_requests_with_times_are_not_mixed_up(tmp_path: Path, capsy
     assert "has no sessions to keep running" in refused(capsys, TRACE, "--sessions", "3")
     assert "leave out sessions" in refused(capsys, trace, "--sessions", "3", "--speed", "2")
     assert "say how many, by sessions" in refused(capsys, TRACE, "--session-rule", "all")
+    assert "say how many, by sessions" in refused(capsys, TRACE, "--policy", "thunder_agent")
     both = ("--sessions", "3", "--session-rule", "lpm", "--bound-sessions")
     assert "leave out bound_sessions" in refused(capsys, trace, *both)
 

@@ -5,8 +5,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count, pairwise
 
+import pytest
+
+from pando_sim.fleet.routing.context import Context, PolicyFactory
 from pando_sim.fleet.routing.shared_placement import SharedPlacement
 from pando_sim.fleet.simulate import simulate
+from pando_sim.policies import POLICIES
 from pando_sim.records import Outcome, Run, Served
 from pando_sim.session import Call, Conversation, Crowd, Session
 from pando_sim.spec import FleetSpec
@@ -38,6 +42,7 @@ def play(
     like: Session | None = None,
     lengths: tuple[int, ...] = (3, 5, 8),
     pause_s: float = 0.5,
+    policy: PolicyFactory | None = None,
 ) -> Run:
     """Conversations of calls of these lengths; or `like` one of several."""
 
@@ -54,7 +59,7 @@ def play(
             spec,
             Crowd(sessions=sessions, at_once=at_once, until_s=until_s),
             cost=COST,
-            policy=lambda context: SharedPlacement(context, spec.router),
+            policy=policy or (lambda context: SharedPlacement(context, spec.router)),
         )
     )
 
@@ -175,3 +180,37 @@ def test_with_the_bound_sessions_find_more_of_their_conversations() -> None:
     )
     assert hit_rate(bound) > hit_rate(loose) + 0.15
     assert bound.checks["leases are given back"] == 1
+
+
+@pytest.mark.parametrize("name", ["llm_d_sessions", "thunder_agent"])
+def test_a_policy_that_holds_calls_serves_all_of_them_and_finds_more(name: str) -> None:
+    spec = replace(SPEC, replicas=1)
+    loose, held = (
+        play(
+            8,
+            300.0,
+            spec,
+            lengths=(60, 65, 70, 75, 80),
+            pause_s=15.0,
+            policy=POLICIES[policy].factory(spec),
+        )
+        for policy in ("llm_d", name)
+    )
+    assert hit_rate(held) > hit_rate(loose) + 0.15
+    assert max(one.placed_s - one.arrival_s for one in held.served) > 5.0
+    assert {one.outcome for one in held.served} == {Outcome.FINISHED}
+
+
+def test_a_policy_hears_of_each_sessions_end_once_also_when_the_time_is_over() -> None:
+    ended: list[str] = []
+
+    def policy(context: Context) -> SharedPlacement:
+        context.session_ended = ended.append
+        return SharedPlacement(context, SPEC.router)
+
+    main = Conversation(calls=calls(3, 5, 8, pause_s=3.0))
+    aside = Conversation(calls=calls(2, 4, session=7, pause_s=4.0), after=1)
+    found = play(3, 40.0, like=Session(name="", conversations=(main, aside)), policy=policy)
+    assert found.sessions is not None
+    assert found.sessions.ended > 3
+    assert sorted(ended) == sorted({one.session for one in found.served})

@@ -1,7 +1,7 @@
 """Routers that query policies; their knowledge is set by hand."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pando_fleet.registry.replica import Heartbeat, ReplicaState
 from pando_router.core.route import Route
 from pando_sim.fleet.routing.context import Context
-from pando_sim.fleet.routing.interfaces import Member, Policy, Question
+from pando_sim.fleet.routing.interfaces import Held, Member, Policy, Question
 from pando_sim.request import Request
 from tests.sim.fleet.world import request
 
@@ -42,6 +42,26 @@ class Known(Context):
     loads: dict[str, int] = field(default_factory=dict)
     cached: dict[str, int] = field(default_factory=dict)
     looks: int = 0
+    gone_on: list[int] = field(default_factory=list)  # numbers of requests that were held
+    timers: list[tuple[float, Callable[[], None]]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.go_on = self.gone_on.append
+        self.session_ended = lambda name: None
+
+    def after(self, delay_s: float, act: Callable[[], None]) -> None:
+        self.timers.append((self.time_s + delay_s, act))
+
+    def passes(self, seconds: float) -> list[int]:
+        """Runs what is due meanwhile; the requests that go on."""
+        until_s, self.gone_on[:] = self.time_s + seconds, []
+        while due := [timer for timer in self.timers if timer[0] <= until_s]:
+            first = min(due, key=lambda timer: timer[0])
+            self.timers.remove(first)
+            self.time_s = first[0]
+            first[1]()
+        self.time_s = until_s
+        return list(self.gone_on)
 
     def monotonic_s(self) -> float:
         return self.time_s
@@ -86,3 +106,46 @@ def ask(policy: Policy, known: Known, *blocks: int, without: Sequence[str] = ())
 
 def went(policy: Policy, known: Known, *blocks: int, without: Sequence[str] = ()) -> str:
     return ask(policy, known, *blocks, without=without).replica
+
+
+@dataclass
+class Agents:
+    """Agents whose calls a policy may hold; each has a prompt of its own."""
+
+    policy: Policy
+    known: Known
+    calls: int = 0
+
+    def call(self, name: str, tokens: int) -> Route | Held:
+        """The next call of the agent, of so many tokens with its answer of 64; `calls` is its
+        number. Asked again, a held one has a new number."""
+        self.calls += 1
+        blocks = tuple(sum(name.encode()) * 1000 + at for at in range(tokens // 64 - 1))
+        asked = request(self.calls, self.known.time_s, *blocks, output=64)
+        asked = replace(asked, session=name)
+        found = asyncio.run(self.policy.place(question(self.known, asked)))
+        assert isinstance(found, (Route, Held))
+        return found
+
+    def begins(self, name: str, tokens: int) -> Route:
+        """A call that is not held."""
+        found = self.call(name, tokens)
+        assert isinstance(found, Route), f"{name} is held"
+        return found
+
+    def acts(self, name: str, tokens: int) -> str:
+        """A call that is not held and has been answered; where."""
+        route = self.begins(name, tokens)
+        ends(route)
+        return route.replica
+
+    def waits(self, name: str, tokens: int) -> int:
+        """The number of a call that is held."""
+        assert isinstance(self.call(name, tokens), Held), f"{name} is not held"
+        return self.calls
+
+
+def ends(route: Route) -> None:
+    assert route.lease is not None
+    route.lease.answered(complete=True)
+    route.lease.close()

@@ -22,6 +22,10 @@ class Context:
         number: the router's number, from 0
         line: to the Redis of all routers; keeps the order of commands
         skew_s: the error of this router's clock
+        go_on: asks the policy again about the request of this number, which it has held; set by
+            the router
+        session_ended: called with the name of a session that has ended; set by a policy whose
+            clients tell it so
     """
 
     def __init__(
@@ -39,6 +43,8 @@ class Context:
         self.pool = POOL
         self.line = line
         self.skew_s = 0.0
+        self.go_on: Callable[[int], None] = _nobody_is_held
+        self.session_ended: Callable[[str], None] = _nobody_asks
         self._timeline = timeline
         self._view = view
         self._replicas = replicas
@@ -80,6 +86,14 @@ class Context:
     def after(self, delay_s: float, act: Callable[[], None]) -> None:
         """Calls `act` after `delay_s` of virtual time."""
         self._timeline.after(delay_s, act)
+
+
+def _nobody_is_held(number: int) -> None:
+    raise AssertionError(f"request {number} is not held")
+
+
+def _nobody_asks(session: str) -> None:
+    pass
 
 
 PolicyFactory = Callable[[Context], Policy]

@@ -43,6 +43,13 @@ class Question:
         return self.request.session.encode()
 
 
+class Held:
+    """The policy keeps the request back until it calls `Context.go_on`; then it is asked again."""
+
+
+HELD = Held()
+
+
 class Policy(Protocol):
     """Chooses replicas for one router. It may keep its own state, and learns what a router learns:
     the lease of a route is called at the first byte and at its end.
@@ -50,7 +57,7 @@ class Policy(Protocol):
     Calls are in the order of virtual time. Only `place` may wait.
     """
 
-    async def place(self, question: Question) -> Route | Shortage: ...
+    async def place(self, question: Question) -> Route | Shortage | Held: ...
 
     def close(self) -> None:
         """The trace is over; writes what has not been written yet."""

@@ -34,7 +34,7 @@ from pando_router.fleet_view.snapshot import LOOKS_READY_S
 from pando_sim.adapters import of_adapter
 from pando_sim.cost.model import CostModel
 from pando_sim.fleet.routing.context import Context, PolicyFactory
-from pando_sim.fleet.routing.interfaces import POOL, Question
+from pando_sim.fleet.routing.interfaces import POOL, Held, Question
 from pando_sim.fleet.routing.job import Job
 from pando_sim.fleet.routing.view import View
 from pando_sim.records import Outcome, Served
@@ -105,6 +105,9 @@ class Router:
         self._timeline = around.timeline
         self._will_pump = False
         self._will_look = False  # for room for the crowd
+        # Requests that the policy keeps back, by number, with the incarnations that they avoid.
+        self._held: dict[int, tuple[Job, Collection[str]]] = {}
+        self.context.go_on = self._go_on
 
     async def arrive(self, request: Request) -> None:
         tries = Tries(
@@ -145,7 +148,11 @@ class Router:
     async def _go(self, job: Job, action: Action) -> None:
         """Performs the core's actions, until one takes time."""
         while isinstance(action, Place):
-            action = job.tries.placed(await self._place(job, action.barred))
+            found = await self._place(job, action.barred)
+            if isinstance(found, Held):
+                self._held[job.request.number] = job, action.barred
+                return
+            action = job.tries.placed(found)
         match action:
             case Wait(shortage):
                 self._wait(job, shortage)
@@ -155,7 +162,11 @@ class Router:
                 job.retry_after_s = max(1, retry_after_s)
                 self._end(job, Outcome.FAILED if job.is_lost else Outcome.REFUSED)
 
-    async def _place(self, job: Job, barred: Collection[str]) -> Flight | Shortage:
+    def _go_on(self, number: int) -> None:
+        job, barred = self._held.pop(number)
+        self._timeline.after(0.0, partial(self._go, job, Place(barred)))
+
+    async def _place(self, job: Job, barred: Collection[str]) -> Flight | Shortage | Held:
         allowed = self._flights.usable(self._around.view.members, barred)
         if not allowed:  # a simulated pool always expects replicas
             return Shortage.NONE if barred else Shortage.ASLEEP
@@ -172,7 +183,7 @@ class Router:
                 allowed=allowed,
             )
         )
-        if isinstance(found, Shortage):
+        if isinstance(found, (Shortage, Held)):
             return found
         return Flight(self._flights, found, prompt.num_bytes)
 
@@ -230,7 +241,10 @@ class Router:
             if isinstance(found, Shortage):
                 return
             queue.take(head)
-            await self._go(job, job.tries.placed(found))
+            if isinstance(found, Held):
+                self._held[job.request.number] = job, dead
+            else:
+                await self._go(job, job.tries.placed(found))
 
     def _refuse(self, job: Job, retry_after_s: float = nan) -> None:
         """A stream that has begun can only be broken off."""
