@@ -73,13 +73,16 @@ class DevicePages:
         Args:
             windows: whether layers with windows have a pool of their own
         """
-        shape = size.rows + 1, size.pages
         self.padding_row = size.rows
         self._lister = lister
-        self._tables = {
-            released: torch.zeros(shape, dtype=torch.int32, device=device)
-            for released in ((False, True) if windows else (False,))
-        }
+        kinds = (False, True) if windows else (False,)
+        shape = len(kinds), size.rows + 1, size.pages
+        memory = torch.zeros(shape, dtype=torch.int32, device=device)
+        self._tables = dict(zip(kinds, memory, strict=True))
+        # A step's changes of both are put here at once.
+        self._numbers = memory.view(-1)
+        self._width = np.int64(size.pages)
+        self._begins = np.arange(len(memory), dtype=np.int64)[:, None] * memory[0].numel()
 
     def pad(self, page: int, window_page: int | None) -> None:
         """Let the padding row have this page, and this one for layers with windows."""
@@ -90,15 +93,13 @@ class DevicePages:
     def apply(self, changes: PageChanges, staging: Staging) -> None:
         if not len(changes.rows):
             return
-        arrays = [changes.pages]
+        pages = changes.pages
         if True in self._tables:
             assert changes.window_pages is not None
-            arrays.append(changes.window_pages)
-        places = changes.rows * np.int64(self._tables[False].shape[1]) + changes.columns
-        at, *pages = staging.on_device(places.view(np.int32), *arrays)
-        at = at.view(torch.int64)
-        for table, some in zip(self._tables.values(), pages, strict=True):
-            table.view(-1).index_copy_(0, at, some)
+            pages = np.concatenate((pages, changes.window_pages))
+        places = changes.rows * self._width + changes.columns + self._begins  # [tables, n]
+        at, pages_there = staging.on_device(places.view(np.int32).reshape(-1), pages)
+        self._numbers.index_copy_(0, at.view(torch.int64), pages_there)
 
     def listed(self, asked: AskedPages, count: int, most: int, *, released: bool) -> Tensor:
         """The pages of some rows, int32 [count], row after row.

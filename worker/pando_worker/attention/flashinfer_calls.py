@@ -275,10 +275,34 @@ class KernelCall:
             and not kind.sinks
             and kind.head_dim == kind.v_head_dim
         )
+        self._sizes = kind.heads, kind.kv_heads, kind.head_dim, formats.page_size
+        self._options = self._plan_options()
         self._wrapper = self._make(library, memory.workspace, fixed)
         self._wrapper.reset_workspace_buffer(memory.workspace, memory.int_workspace)
 
     def plan(self, rows: PinnedRows, pages: Tensor) -> None:
+        if self._is_decode:
+            self._wrapper.plan(
+                rows.indptr,
+                pages,
+                rows.last_lens,
+                *self._sizes,
+                seq_lens=rows.lengths,
+                **self._options,
+            )
+            return
+        self._wrapper.plan(
+            rows.new_indptr,
+            rows.indptr,
+            pages,
+            rows.last_lens,
+            *self._sizes,
+            seq_lens=rows.lengths,
+            **self._options,
+        )
+
+    def _plan_options(self) -> dict[str, Any]:
+        """What is the same in all plans."""
         kind, formats = self._kind, self._formats
         options: dict[str, Any] = {
             "window_left": -1 if kind.window is None else kind.window - 1,
@@ -287,25 +311,16 @@ class KernelCall:
             "q_data_type": formats.dtype if self._quantizer is None else formats.kv_dtype,
             "kv_data_type": formats.kv_dtype,
             "o_data_type": formats.dtype,
-            "seq_lens": rows.lengths,
         }
-        sizes = (kind.heads, kind.kv_heads, kind.head_dim, formats.page_size)
         if self._is_decode:
-            self._wrapper.plan(rows.indptr, pages, rows.last_lens, *sizes, **options)
-            return
+            return options
         causal = self._role not in (Role.SHARED, Role.WHOLE)
-        self._wrapper.plan(
-            rows.new_indptr,
-            rows.indptr,
-            pages,
-            rows.last_lens,
-            *sizes,
-            head_dim_vo=kind.v_head_dim,
-            causal=causal,
+        return options | {
+            "head_dim_vo": kind.v_head_dim,
+            "causal": causal,
             # Parts of split rows leave out keys then (flashinfer's issue 4972).
-            disable_split_kv=not causal and kind.window is not None,
-            **options,
-        )
+            "disable_split_kv": not causal and kind.window is not None,
+        }
 
     def run(
         self,

@@ -39,33 +39,33 @@ class FlashinferGraphs:
         self._attention = attention
         page_size = attention.formats.page_size
         # Most pages that one row may list.
-        self._most = {
-            kind: _most_pages(kind, context_length, page_size) for kind in attention.kinds
-        }
+        most_of = {kind: _most_pages(kind, context_length, page_size) for kind in attention.kinds}
         self._pages = {
             kind: torch.zeros(
                 min(most_rows * most, MOST_PAGES), dtype=torch.int32, device=attention.device
             )
-            for kind, most in self._most.items()
+            for kind, most in most_of.items()
         }
-        self._room = min(map(len, self._pages.values()))
+        # Of kinds whose list has no room for all that rows may list.
+        self._cut = [most for most in most_of.values() if most_rows * most > MOST_PAGES]
 
     def at(self, rows: int) -> "FixedDecodes":
         return FixedDecodes(self._attention, rows, self._pages)
 
     def takes(self, batch: ForwardBatch, rows: int) -> bool:
-        padding = rows - len(batch.seq_lens)  # rows with one page each
-        at_most = batch.page_table.size + padding
-        fits = at_most <= self._room or self._fits(batch, padding)
+        fits = self._fits(batch, rows - len(batch.seq_lens))
         return fits and not self._attention.worth_sharing(batch, CASCADE_BYTES)
 
     def _fits(self, batch: ForwardBatch, padding: int) -> bool:
-        """Whether the pages that rows list, each its own number, have room."""
+        """Whether there is room for the pages that rows list.
+
+        Args:
+            padding: further rows, with one page each
+        """
+        if not self._cut or batch.page_table.size + padding <= MOST_PAGES:
+            return True
         listed: Int64 = -(-batch.seq_lens.astype(np.int64) // batch.page_size)
-        return all(
-            np.minimum(listed, most).sum() + padding <= len(self._pages[kind])
-            for kind, most in self._most.items()
-        )
+        return all(np.minimum(listed, most).sum() + padding <= MOST_PAGES for most in self._cut)
 
 
 class _FixedCall:

@@ -53,10 +53,10 @@ class Staging:
         """One after the other, from an even place on."""
         together = np.concatenate(arrays)
         count = len(together)
-        if self._used + count > len(self._memory):
+        if self._used + count > self._room:
             # What was taken before stays in the old memory, which lives as long as it is used.
             self._renew(2 * (self._used + count))
-        staged = self._memory[self._used : self._used + count]
+        staged = self._memory.narrow(0, self._used, count)
         staged.copy_(torch.from_numpy(together))
         self._used += count + count % 2
         return staged
@@ -64,4 +64,4 @@ class Staging:
     def _renew(self, count: int) -> None:
         is_cuda = self._device.type == "cuda"
         self._memory = torch.empty(count, dtype=torch.int32, pin_memory=is_cuda)
-        self._used = 0
+        self._room, self._used = count, 0
