@@ -21,17 +21,17 @@ from bench.gpu.engine import random_prompts
 from bench.gpu.parts import EndToEnd, Sizes, median
 from bench.gpu.shapes import Shape
 
+PAGE_SIZE = 256  # transformers' default, whose name differs between its versions
+
 
 def end_to_end(
     model_dir: Path, shape: Shape, sizes: Sizes, device: torch.device, dtype: torch.dtype
 ) -> list[EndToEnd]:
     """From sending prompts to receiving all tokens, for as many rounds as Pando's."""
     model = _random_model(model_dir, device, dtype)
-    most = max(sizes.rival_batches) * (sizes.context + sizes.new_tokens)
-    page_size = 32
+    pages = -(-(sizes.context + sizes.new_tokens) // PAGE_SIZE)  # of a row
     config = ContinuousBatchingConfig(
-        page_size=page_size,
-        num_blocks=2 * most // page_size + 64,
+        num_blocks=2 * max(sizes.rival_batches) * pages + 64,
         max_batch_tokens=max(sizes.context, 4096),
     )
     wanted = GenerationConfig(max_new_tokens=sizes.new_tokens, do_sample=False, pad_token_id=0)

@@ -15,6 +15,7 @@ from pando_worker.attention.flashinfer_latent import LatentCall
 from pando_worker.attention.kernel_choice import Estimate
 from pando_worker.cuda.sum_norm import FlashinferSumNorm
 from tests.worker.adapters.peft_adapters import PeftAdapters
+from tests.worker.cuda.engine_world import SMALL
 from tests.worker.cuda.fake_gpu.engine import Engine, fake_engine
 from tests.worker.cuda.fake_gpu.memory import CudaError
 from tests.worker.cuda.fake_gpu.mutations import (
@@ -26,8 +27,8 @@ from tests.worker.cuda.fake_gpu.mutations import (
     scales_of_queries_are_not_read,
     tables_of_another_rank_stay,
 )
-from tests.worker.cuda.fake_gpu.requests import TOLERANCE, Client
 from tests.worker.cuda.fp8_checkpoints import by_row, in_fp8
+from tests.worker.cuda.random_requests import TOLERANCE, Client
 from tests.worker.model.checkpoints import Reference
 from tests.worker.model.families import FAMILIES
 
@@ -37,17 +38,7 @@ ADAPTERS: dict[str, dict[str, Any]] = {
     "attention": {"r": 6, "target_modules": ["o_proj"]},
 }
 ROUNDING_TO_FP8 = 0.6  # in log-probabilities
-SETTINGS: dict[str, Any] = {
-    "max_total_tokens": 144,
-    "context_length": 96,
-    "max_running_requests": 6,
-    "cuda_graph_max_batch": 4,
-    "cuda_graph_max_tokens": 20,
-    "chunked_prefill_size": 16,
-    "host_memory_gib": 2e-4,
-    "max_loras": 2,
-    "lora_ranks": 64,
-}
+SETTINGS: dict[str, Any] = SMALL | {"max_loras": 2, "lora_ranks": 64}
 
 
 @pytest.fixture(scope="module")
@@ -154,8 +145,7 @@ def test_keys_and_values_in_fp8_are_stored_by_one_kernel(
     base = Reference(
         tmp_path / "base", config_type=case.config_type, dtype=torch.bfloat16, std=0.1, **fields
     )
-    plain = {key: value for key, value in SETTINGS.items() if "lora" not in key}
-    with fake_engine(base.path, kv_cache_dtype="fp8_e4m3", **gpu, **plain) as engine:
+    with fake_engine(base.path, kv_cache_dtype="fp8_e4m3", **gpu, **SMALL) as engine:
         truth = PeftAdapters(base, tmp_path, {})
         client = Client(engine.world(), truth, seed=0, tolerance=ROUNDING_TO_FP8)
         client.run(30)
@@ -182,8 +172,7 @@ def test_latents_are_attended_to_by_flashinfer(ranks: int, tmp_path: Path) -> No
     base = Reference(
         tmp_path / "base", config_type=case.config_type, dtype=torch.bfloat16, std=0.08, **fields
     )
-    plain = {key: value for key, value in SETTINGS.items() if "lora" not in key}
-    with fake_engine(base.path, ranks=ranks, **plain) as engine:
+    with fake_engine(base.path, ranks=ranks, **SMALL) as engine:
         truth = PeftAdapters(base, tmp_path, {})
         happened = ran(engine, truth, 30)
         launched = engine.gpu.launched.copy()
@@ -204,8 +193,7 @@ def test_weights_in_fp8_stay_so(tmp_path: Path) -> None:
         tmp_path / "base", config_type=case.config_type, dtype=torch.bfloat16, std=0.08, **fields
     )
     served = in_fp8(base.path, tmp_path / "fp8", by_row)
-    plain = {key: value for key, value in SETTINGS.items() if "lora" not in key}
-    with fake_engine(served, capability=(8, 9), **plain) as engine:
+    with fake_engine(served, capability=(8, 9), **SMALL) as engine:
         truth = PeftAdapters(base, tmp_path, {})
         client = Client(engine.world(), truth, seed=0, tolerance=ROUNDING_TO_FP8)
         client.run(30)
@@ -246,10 +234,8 @@ def others(name: str, folder: Path, steps: int, ranks: int = 1, **settings: Any)
     base = Reference(
         folder / "base", config_type=case.config_type, dtype=torch.bfloat16, std=0.08, **fields
     )
-    plain = {key: value for key, value in SETTINGS.items() if "lora" not in key} | settings
-    with fake_engine(
-        base.path, ranks=ranks, shared_bytes=20_000, window_ratio=0.5, **plain
-    ) as engine:
+    own = SMALL | {"window_ratio": 0.5} | settings
+    with fake_engine(base.path, ranks=ranks, shared_bytes=20_000, **own) as engine:
         happened = ran(engine, PeftAdapters(base, folder, {}), steps)
         assert bool(engine.runner.kv_pool.windowed) == (name == "gemma2")
         assert engine.gpu.launched["attention, in a graph"] > 5

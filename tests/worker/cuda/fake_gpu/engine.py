@@ -24,13 +24,13 @@ from pando_worker.runner.cuda import cuda_path
 from pando_worker.runner.kv.host_pool import HostKVPool
 from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.settings import WorkerSettings
+from tests.worker.cuda.engine_world import PAGE_SIZE, settings_for, world_for
 from tests.worker.cuda.fake_gpu import kernels, triton_kernels
 from tests.worker.cuda.fake_gpu.device import FakeGpu
 from tests.worker.cuda.fake_gpu.memory import Clock
 from tests.worker.cuda.fake_gpu.patches import fake_gpus, on_gpu
 from tests.worker.scheduler.world import World
 
-PAGE_SIZE = 4
 _PUT = LoraMemory.put
 
 
@@ -74,19 +74,7 @@ class Engine:
 
     def world(self) -> World:
         self.gpu.wait_for_all("another scheduler starts")
-        asked = self.settings
-        names = ("chunked_prefill_size", "schedule_policy", "batching", "host_write")
-        return World(
-            page_size=PAGE_SIZE,
-            new_token_ratio=0.02,
-            watermark=0,
-            max_queued_requests=500,
-            max_running=asked.max_running_requests,
-            runner=self.checked,
-            pools=self.runner.pools,
-            adapters=self.runner.adapters,  # type: ignore[arg-type]
-            **{name: getattr(asked, name) for name in names},
-        )
+        return world_for(self.settings, self.runner, self.checked)
 
 
 @contextmanager
@@ -106,14 +94,7 @@ def fake_engine(
         lacks: what the machine lacks to compile flashinfer's kernels
     """
     gpus = [FakeGpu(index, seed) for index in range(ranks)]
-    asked = WorkerSettings(
-        model=str(model),
-        device="cuda",
-        page_size=PAGE_SIZE,
-        threads=1,
-        tensor_parallel_size=ranks,
-        **settings,
-    )
+    asked = settings_for(model, tensor_parallel_size=ranks, **settings)
     meeting = kernels.Meeting(ranks)
     with ExitStack() as stack:
         stack.enter_context(_kernels(gpus, shared_bytes, lacks))

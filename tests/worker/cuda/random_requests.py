@@ -1,4 +1,4 @@
-"""Random requests to an engine on a fake GPU, and what their answers must be."""
+"""Random requests to an engine on a GPU, a fake or a real one, and what their answers must be."""
 
 import random
 from collections import Counter
