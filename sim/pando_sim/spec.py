@@ -49,6 +49,11 @@ class WorkerSpec:
     start_spread: float = 0.0  # largest deviation of start times, as a share, either way
     beat_s: float = MAX_INTERVAL_S
 
+    @property
+    def longest_tokens(self) -> int:
+        """Prompt and answer of one request; a longer one is refused."""
+        return min(self.context_length, self.capacity_tokens)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouterSpec:

@@ -14,8 +14,8 @@ Sources: https://github.com/llm-d/llm-d-router issues 2348 (to bound how many se
 and 2964 (how it is counted, who is paused, and who goes first). Neither says when a session that
 sends nothing any more ends to be active; 60 s are ours.
 
-Simplified: tokens are known when a call arrives. A request of no session goes where the scorers
-choose.
+Simplified: tokens are known when a call arrives. A request of no session, or one that engines
+refuse because it is too long, goes where the scorers choose.
 """
 
 from collections.abc import Sequence
@@ -63,14 +63,17 @@ class Call:
 
 
 class ActiveSessions:
-    def __init__(self, context: "Context", page_size: int) -> None:
+    def __init__(self, context: "Context", page_size: int, longest_tokens: int) -> None:
+        """`longest_tokens` is the limit of prompt and answer, above which an engine refuses."""
         self._context = context
+        self._longest_tokens = longest_tokens
         self._scorers = Scorers(context, page_size)
         self._sessions: dict[str, Session] = {}  # by name
         self._waiting: list[tuple[Session, Question]] = []  # as they came
 
     async def place(self, question: Question) -> Route | Held:
-        if not question.request.session:
+        tokens = question.prompt_tokens + question.request.output_tokens
+        if not question.request.session or tokens > self._longest_tokens:
             return route_to(question, *self._scorers.choose(question))
         session = self._sessions.setdefault(question.request.session, Session())
         session.tokens = question.prompt_tokens
@@ -87,7 +90,6 @@ class ActiveSessions:
         member, chunks = chosen
         session.calls += 1
         self._pause_idle(member)
-        tokens = question.prompt_tokens + question.request.output_tokens
         return route_to(question, member, chunks, Call(self, session, tokens))
 
     def close(self) -> None:
@@ -134,8 +136,7 @@ class ActiveSessions:
         return member, chunks
 
     def _has_room(self, member: Member, tokens: int) -> bool:
-        capacity = member.beat.capacity_tokens
-        return _tokens(self._active(member)) + min(tokens, capacity) <= capacity
+        return _tokens(self._active(member)) + tokens <= member.beat.capacity_tokens
 
     def _pause_idle(self, member: Member) -> None:
         active = self._active(member)
@@ -160,6 +161,8 @@ LLM_D_SESSIONS = SimulatedPolicy(
     " its tokens, and is active until it is idle for 60 s or the replica's sessions outgrow it",
     source="issues [2348](https://github.com/llm-d/llm-d-router/issues/2348) and"
     " [2964](https://github.com/llm-d/llm-d-router/issues/2964)",
-    make=lambda context, spec: ActiveSessions(context, spec.worker.page_size),
+    make=lambda context, spec: ActiveSessions(
+        context, spec.worker.page_size, spec.worker.longest_tokens
+    ),
     is_for_sessions=True,
 )

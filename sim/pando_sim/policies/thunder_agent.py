@@ -22,7 +22,8 @@ wiki/Configuration.md (`--scheduler-interval` 5, `--acting-token-weight` 1.0, no
 Simplified: tokens are known, not estimated from characters. Of a beginning that programs share, the
 first one holds all (there, what the engine uses less than its programs hold is taken off). A
 session's sub-agents belong to its program, which holds what its last call did. A request of no
-session goes to the backend with the fewest requests. Other clients than these may not release their
+session, or one that engines refuse because it is too long, goes to the backend with the fewest
+requests. Other clients than these may not release their
 programs; tools' resources are not simulated.
 """
 
@@ -53,8 +54,13 @@ class Program:
     has_run: bool = False
     is_marked: bool = False  # is paused when its calls have ended
     calls: int = 0  # at the backend
-    waiting: list[int] = field(default_factory=list)  # numbers of its held requests
+    coming: set[int] = field(default_factory=set)  # numbers of requests that have been resumed
+    waiting: list[int] = field(default_factory=list)  # of its held requests
     since_s: float = 0.0  # when the first of these came
+
+    @property
+    def reasons(self) -> bool:
+        return bool(self.calls or self.coming)
 
     @property
     def needs(self) -> int:
@@ -84,23 +90,27 @@ class Call:
 
     def close(self) -> None:
         self.program.calls -= 1
-        if self.program.is_marked and not self.program.calls:
+        if self.program.is_marked and not self.program.reasons:
             self.program.is_marked, self.program.backend = False, ""
 
 
 class ThunderAgent:
-    def __init__(self, context: "Context") -> None:
+    def __init__(self, context: "Context", longest_tokens: int) -> None:
+        """`longest_tokens` is the limit of prompt and answer, above which an engine refuses."""
         self._context = context
+        self._longest_tokens = longest_tokens
         self._programs: dict[str, Program] = {}  # by session
         self._began: set[bytes] = set()  # chunks with which a program has begun
         context.session_ended = self._release
         context.after(EVERY_S, self._schedule)
 
     async def place(self, question: Question) -> Route | Held:
-        if not question.request.session:
+        tokens = question.prompt_tokens + question.request.output_tokens
+        if not question.request.session or tokens > self._longest_tokens:
             fewest = min(question.allowed, key=self._context.in_flight)
             return route_to(question, fewest, 0)
         program = self._program(question)
+        program.coming.discard(question.request.number)
         allowed = {member.name: member for member in question.allowed}
         if not program.backend and not program.has_run and not self._waits():
             room = self._room(question.allowed)
@@ -113,8 +123,7 @@ class ThunderAgent:
             return HELD
         program.has_run = True
         program.calls += 1
-        call = Call(program, question.prompt_tokens + question.request.output_tokens)
-        return route_to(question, allowed[program.backend], 0, call)
+        return route_to(question, allowed[program.backend], 0, Call(program, tokens))
 
     def close(self) -> None:
         pass
@@ -177,15 +186,16 @@ class ThunderAgent:
         program.backend = backend
         room[backend] -= program.needs
         waiting, program.waiting = program.waiting, []
+        program.coming.update(waiting)
         for number in waiting:
             self._context.go_on(number)
 
     def _pause(self, room: dict[str, int]) -> None:
         active = [each for each in self._programs.values() if each.backend and not each.is_marked]
-        for program in sorted(active, key=lambda each: (each.calls > 0, each.own_tokens)):
+        for program in sorted(active, key=lambda each: (each.reasons, each.own_tokens)):
             if room.get(program.backend, 0) < 0:
                 room[program.backend] += program.needs
-                if program.calls:
+                if program.reasons:
                     program.is_marked = True
                 else:
                     program.backend = ""
@@ -208,6 +218,6 @@ THUNDER_AGENT = SimulatedPolicy(
     " the shortest that act first, and resumed where there is room",
     source="[its paper](https://arxiv.org/abs/2602.13692) and"
     " [scheduler](https://github.com/ThunderAgent-org/ThunderAgent/blob/main/wiki/Scheduler.md)",
-    make=lambda context, spec: ThunderAgent(context),
+    make=lambda context, spec: ThunderAgent(context, spec.worker.longest_tokens),
     is_for_sessions=True,
 )

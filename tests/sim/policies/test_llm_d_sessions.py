@@ -1,8 +1,10 @@
 """llm-d's proposed bound on active sessions, case by case. Replicas hold 16,000 tokens."""
 
 from pando_sim.policies.llm_d_sessions import LLM_D_SESSIONS
-from tests.sim.fleet.world import SPEC
+from tests.sim.fleet.world import with_worker
 from tests.sim.policies.routers import Agents, ends, fleet, went
+
+SPEC = with_worker(context_length=16_000)
 
 
 def agents(*replicas: str) -> Agents:

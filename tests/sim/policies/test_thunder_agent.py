@@ -1,8 +1,10 @@
 """ThunderAgent's scheduler, case by case from its description. Backends hold 16,000 tokens."""
 
 from pando_sim.policies.thunder_agent import THUNDER_AGENT
-from tests.sim.fleet.world import SPEC
+from tests.sim.fleet.world import with_worker
 from tests.sim.policies.routers import Agents, ends, fleet, went
+
+SPEC = with_worker(context_length=16_000)
 
 
 def agents(*backends: str) -> Agents:
@@ -79,6 +81,20 @@ def test_nobody_waits_longer_than_half_an_hour() -> None:
     new = world.waits("y", 9_600)
     assert world.known.passes(1_795) == []
     assert world.known.passes(10) == [new]
+
+
+def test_one_that_has_waited_for_so_long_runs_also_where_others_run_longer() -> None:
+    world = agents("a")
+    world.begins("x", 12_800)
+    new = world.waits("y", 9_600)
+    assert world.known.passes(1_805) == [new]
+    assert world.acts("y", 9_600) == "a"
+
+
+def test_a_call_that_engines_refuse_is_theirs_to_refuse() -> None:
+    world = agents("a")
+    world.acts("x", 12_800)
+    assert world.begins("y", 16_064).lease is None
 
 
 def test_a_beginning_that_programs_share_counts_once() -> None:
