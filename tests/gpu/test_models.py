@@ -1,6 +1,5 @@
 """Whole models on the GPU: flashinfer with CUDA graphs and torch, both compared with transformers
-in
-float32, on tiny random checkpoints of every family in bfloat16."""
+in float32, on tiny random checkpoints of every family in bfloat16."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +18,7 @@ from tests.worker.scheduler.world import World
 
 # Head dimensions that flashinfer has kernels for.
 WIDER: dict[str, Any] = {"hidden_size": 256, "head_dim": 64}
+WIDER_LATENTS: dict[str, Any] = {"kv_lora_rank": 128, "qk_rope_head_dim": 64}
 STD = 0.08  # of weights; with the usual 0.3, layers of this width multiply rounding errors
 PROMPTS = [prompt(length, seed=length) for length in (1, 9, 40, 2, 17)]
 STEPS = 6
@@ -34,6 +34,8 @@ WAYS: dict[str, dict[str, Any]] = {
 def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Reference:
     case = FAMILIES[request.param]
     fields = case.fields | WIDER
+    if "kv_lora_rank" in fields:
+        fields |= WIDER_LATENTS
     if "rope_parameters" in fields and "short_factor" in fields["rope_parameters"]:
         pytest.skip("its factors are for heads of another size")
     return Reference(

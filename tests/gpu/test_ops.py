@@ -121,7 +121,7 @@ def test_products_in_fp8_are_near_those_of_decoded_weights(
     product = fp8_products(capability, fp8_quantize.quantize, library).of(scaling)
     if product is None:
         pytest.skip(f"compute capability {capability} has no product for {scaling}")
-    values = torch.randn(512, 768, device=gpu).mul_(100).to(torch.float8_e4m3fn)
+    values = torch.randn(512, 768, device=gpu).mul_(60).clamp_(-448, 448).to(torch.float8_e4m3fn)
     shape = (512,) if scaling == "rows" else (4, 6)
     weight = Fp8Matrix(values, torch.rand(shape, device=gpu).mul_(0.01))
     x = torch.randn(rows, 768, device=gpu).bfloat16()

@@ -6,6 +6,10 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from pando_worker.attention.backend import AttentionLayer
 
+# Bytes of a mask that torch's kernels for GPUs read at once. Torch copies masks whose rows are not
+# aligned, but one that begins elsewhere ends the process's use of the GPU (seen with 2.11).
+MASK_ALIGNMENT = 16
+
 
 def attend(
     q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, layer: AttentionLayer
@@ -26,6 +30,8 @@ def attend(
     folds = layer.latent and q.shape[2] > 1
     if layer.soft_cap is not None or layer.sinks is not None or folds:
         return _explicit(q, keys, values, mask, layer)
+    if mask is not None and mask.is_cuda and mask.data_ptr() % MASK_ALIGNMENT:
+        mask = mask.clone(memory_format=torch.contiguous_format)
     if q.shape[2] > 1:
         return scaled_dot_product_attention(
             q, keys, values, attn_mask=mask, scale=layer.scale, enable_gqa=True

@@ -134,6 +134,8 @@ def _launched(
             raise TypeError("can't convert cuda:0 device type tensor to numpy")
         if name in _READS:
             return func(*mapped(args, raw), **mapped(kwargs, raw))
+    if name == "scaled_dot_product_attention":
+        _check_mask(kwargs.get("attn_mask"))
     if name == "__setitem__":
         value = args[2]
         if isinstance(value, Tensor) and not isinstance(value, DeviceTensor):
@@ -159,6 +161,15 @@ def _launched(
         return kwargs.get("out", args[0])
     result = func(*plain_args, **plain_kwargs)
     return _finished(gpu, name, result, given, lambda: None)
+
+
+def _check_mask(mask: Tensor | None) -> None:
+    """Torch's kernel reads 16 bytes at once. Torch copies a mask before if its rows are not
+    aligned, in numbers, but does not look where it begins."""
+    if mask is None or any(stride % 16 for stride in mask.stride()[:-1]):
+        return
+    if raw(mask).data_ptr() % 16:
+        raise CudaError("misaligned address")
 
 
 def _finished(

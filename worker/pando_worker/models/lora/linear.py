@@ -17,6 +17,7 @@ from torch import Tensor
 from pando_worker.adapters.layout import Layout, Section, pieces
 from pando_worker.batch import Int32
 from pando_worker.tensors.huge_pages import advise_huge_pages
+from pando_worker.tensors.transfer import CopyMark, pinned
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +164,9 @@ class LoraMemory:
                 for page, numbers in zip(pages, adapter.pages, strict=False):
                     self.pages[page].copy_(numbers.pin_memory(), non_blocking=True)
                 self._refer(slot, pages, adapter)
-            self._stream.synchronize()
+                copied = CopyMark(self.pages.device)
+                copied.set()
+            copied.wait()
             return
         for page, numbers in zip(pages, adapter.pages, strict=False):
             np.copyto(_bytes(self.pages[page]), _bytes(numbers))
@@ -180,10 +183,10 @@ class LoraMemory:
         ranks = np.array([each.rank for each in sections], dtype=np.int32)
         scales = np.array([each.scale for each in sections], dtype=np.float32)
         starts = np.array([(each.a, each.b) for each in sections], dtype=np.int64)
-        self.slot_pages[slot, : len(pages)] = torch.tensor(pages, dtype=torch.int32)
-        self.ranks[slot] = torch.from_numpy(ranks)
-        self.scales[slot] = torch.from_numpy(scales)
-        self.starts[slot] = torch.from_numpy(starts)
+        numbers = np.array(pages, dtype=np.int32)
+        tables = (self.slot_pages[slot, : len(pages)], numbers), (self.ranks[slot], ranks)
+        for table, values in (*tables, (self.scales[slot], scales), (self.starts[slot], starts)):
+            table.copy_(pinned(values, self.pages.device), non_blocking=True)
 
     def held(self, slot: int, section: int) -> PackedSection:
         return self._held[slot][section]
