@@ -95,10 +95,11 @@ def stores() -> Iterator[Variant]:
 
 
 def turns() -> Iterator[Variant]:
-    sizes: dict[str, Any] = {"QUANTIZED": True, "OFFSET": True, "NORMED": True, "BLOCK": 128}
+    heads: dict[str, Any] = {"HALF": 64, "REST": 0, "BLOCK": 1, "Q_GROUP": 8, "KV_GROUP": 8}
+    sizes = heads | {"QUANTIZED": True, "OFFSET": True, "NORMED": True}
     types = {"keys": "*u8", "values": "*u8"}
     yield Variant("turn_heads-fp8", turn_heads._turn_heads, sizes, types)
-    sizes = {"QUANTIZED": False, "OFFSET": False, "NORMED": False, "BLOCK": 128}
+    sizes = heads | {"QUANTIZED": False, "OFFSET": False, "NORMED": False, "REST": 32, "BLOCK": 32}
     sizes |= {"q_norm": None, "k_norm": None}
     yield Variant("turn_heads", turn_heads._turn_heads, sizes, {})
 

@@ -1,5 +1,7 @@
 """flashinfer's norms, activations, rotation and top-p for the CPU, from its documentation."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -9,6 +11,9 @@ from tests.worker.cuda.flashinfer_signatures import bound
 @bound("flashinfer.rmsnorm")
 def rmsnorm(input: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
     assert input.dim() in (2, 3) and input.dtype == weight.dtype != torch.float32
+    at_once = math.gcd(16, input.shape[-1] * input.itemsize)  # else: misaligned address
+    starts = [stride * input.itemsize for stride in input.stride()[:-1]]
+    assert not any(octets % at_once for octets in (input.data_ptr(), *starts))
     x = input.float()
     scale = torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
     return (x * scale * weight.float()).to(input.dtype)

@@ -17,7 +17,8 @@ def check_norms(ops: CudaOps, device: torch.device) -> None:
     """Norms of hidden states and of strided heads; Llama's, then Gemma's."""
     qkv = torch.randn(7, 6, 128, device=device).bfloat16()
     weight = torch.randn(128, device=device).bfloat16()
-    for x in (qkv[:, 0].contiguous(), qkv, qkv[:, 2:5]):
+    beside = torch.randn(7, 12 + 128, device=device).bfloat16()[:, 12:]  # begins at any octet
+    for x in (qkv[:, 0].contiguous(), qkv, qkv[:, 2:5], beside):
         for offset in (False, True):
             expected = PLAIN.rms_norm(x, weight, 1e-5, offset)
             assert_close(ops.rms_norm(x, weight, 1e-5, offset), expected)

@@ -1,5 +1,6 @@
 """`CudaOps`: a model's operations, on flashinfer's fused kernels where they exist."""
 
+import math
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -58,6 +59,16 @@ def choose_add_lora() -> AddLora:
     return adding
 
 
+def _begin_together(x: Tensor) -> bool:
+    """Whether each row begins where flashinfer's norm can read it: the kernel reads as many octets
+    at once as divide both 16 and a row, and from elsewhere ends the process's use of the GPU. A
+    part of wider rows may begin anywhere."""
+    at_once = math.gcd(16, x.shape[-1] * x.itemsize)
+    return not x.data_ptr() % at_once and not any(
+        stride * x.itemsize % at_once for stride in x.stride()[:-1]
+    )
+
+
 class CudaOps(TorchOps):
     """`Ops` for bfloat16 and float16 on CUDA; torch computes what flashinfer has no kernel for.
 
@@ -109,6 +120,8 @@ class CudaOps(TorchOps):
             # The kernel takes contiguous rows only, so `reshape` copies heads that are not.
             rows: Tensor = self._gemma_rms_norm(x.reshape(-1, x.shape[-1]), weight, eps)
             return rows.view(x.shape)
+        if not _begin_together(x):
+            x = x.clone(memory_format=torch.contiguous_format)
         normed: Tensor = self._rms_norm(x, weight, eps)
         return normed
 
