@@ -9,7 +9,8 @@ Read in this order:
     processes.py    how processes start and end
     work.py         one run
     output.py       the folder of their files
-    progress.py     progress bars on standard error
+    progress.py     progress on standard error
+    pace.py         how long the runs will still take
     calibrate.py    the command `calibrate`
     cost_model.py   measures a running worker, writes its cost model
     prove.py        compares a recording with its replay

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
 REPORT = "report.html"
 LEAST_WIDTH = 110  # characters per line when the output is not a terminal
-REPLICA_SPEED = 90
-"""A replica that serves sessions to the full is simulated at least so many times as fast as it
-would be: half an hour of four takes 50 to 57 s of a core of an AMD EPYC."""
 
 _COMPARE = """Compare all policies, Pando's own and those of other routers, on one trace.
 
@@ -138,11 +135,8 @@ def _run(settings: SimSettings, log: LogSettings, signals: EndSignals) -> int:
 
 def _play(settings: SimSettings, log: LogSettings, plan: "SimPlan", signals: EndSignals) -> int:
     from pando.sim.output import OutputError, filled_at_the_end
-    from pando.sim.plan import jobs
     from pando.sim.runs import Interrupted, RunError
 
-    if settings.sessions is not None:
-        click.echo(how_long(plan, jobs(settings)), err=True)
     try:
         about = _about(settings, plan)
         with filled_at_the_end(settings.output) as folder:
@@ -162,17 +156,6 @@ def _play(settings: SimSettings, log: LogSettings, plan: "SimPlan", signals: End
     return 0
 
 
-def how_long(plan: "SimPlan", at_once: int) -> str:
-    """What is said before sessions are simulated, so many runs at a time."""
-    from pando_sim.report.measures import span
-
-    at_once = min(at_once, len(plan.tasks))
-    simulated_s = sum(task.spec.replicas * task.until_s for task in plan.tasks)
-    runs = "1 run" if len(plan.tasks) == 1 else f"{len(plan.tasks)} runs, {at_once} at a time"
-    wall_s = max(1.0, simulated_s / REPLICA_SPEED / at_once)
-    return f"{runs}: up to about {span(wall_s)} on an idle machine"
-
-
 def _simulate(
     settings: SimSettings, log: LogSettings, plan: "SimPlan", folder: Path, signals: EndSignals
 ) -> "list[Digest]":
@@ -182,7 +165,8 @@ def _simulate(
     from pando.sim.work import digested
 
     tasks = [replace(task, csv=folder if settings.csv else None) for task in plan.tasks]
-    with bars([task.name for task in tasks], plan.extent.requests) as shown:
+    names = [task.name for task in tasks]
+    with bars(names, plan.extent.requests, plan.extent.last_s) as shown:
         return run_all(tasks, jobs(settings), signals, shown, digested, partial(configure, log))
 
 

@@ -86,7 +86,8 @@ def proof_of(
     plan = make_plan(settings.model_copy(update=played))
     task = _as_served(plan.tasks[0], period, beat_s)
     summary = partial(_measures, skip_s=period.measures.skip_s)
-    with bars(["replay of the recording"], plan.extent.requests) as progress:
+    extent = plan.extent
+    with bars(["replay of the recording"], extent.requests, extent.last_s) as progress:
         (found,) = run_all([task], 1, signals, progress, summary, partial(configure, log))
     return prove(period.measures, found)
 

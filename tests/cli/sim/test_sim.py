@@ -16,7 +16,7 @@ import pytest
 from msgspec.structs import replace
 
 from pando.main import main
-from pando.sim.command import all_of, how_long
+from pando.sim.command import all_of
 from pando.sim.plan import command_of, make_plan
 from pando_sim.cost import load
 from pando_sim.report.files import Results
@@ -373,7 +373,6 @@ def test_comparing_sessions_plays_each_rule_on_the_pool_of_the_page(tmp_path: Pa
     ]
     assert {(task.spec.replicas, task.until_s) for task in plan.tasks} == {(3, 1800.0)}
     assert {task.spec.worker.capacity_tokens for task in plan.tasks} == {1_500_000}
-    assert how_long(plan, at_once=2) == "4 runs, 2 at a time: up to about 2 min on an idle machine"
 
 
 def test_policies_can_be_compared_on_sessions(tmp_path: Path) -> None:
