@@ -69,8 +69,8 @@ class Version:
             text=True,
         )
         assert self._process.stdout is not None
-        port, self._router, self._valkey = map(int, self._process.stdout.readline().split())
-        self._bursts = Bursts(port, system_bytes)
+        self.port, self._router, self._valkey = map(int, self._process.stdout.readline().split())
+        self._bursts = Bursts(self.port, system_bytes)
         self._burst = burst
         self._bursts.answer(self._bursts.requests(WARM_REQUESTS))
 

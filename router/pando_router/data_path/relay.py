@@ -48,7 +48,7 @@ class Relaying:
         except (ReplicaFailedError, ReplicaSilentError) as error:
             return self._lost(exchange, tries, answer, error)
         exchange.completed()
-        if tail is not None:
+        if tail is not None and exchange.wants_usage:
             _report_late(exchange, tries, tail)
         return None
 

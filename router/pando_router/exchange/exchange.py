@@ -108,6 +108,7 @@ class Exchange(Observer):
     order: Order | None = None
     charge: Charge | None = None  # if the tenant's use is counted
     tail: Tail | None = None  # the answer's end, if a listener reads it
+    wants_usage: bool = False  # a listener needs the answer's usage as soon as it ends
 
     redis_s: float = 0.0  # time spent on Redis before placement
 
@@ -158,13 +159,18 @@ class Exchange(Observer):
     def charged(self, charge: Charge) -> None:
         self.charge = charge
         self.redis_s += charge.redis_s
-        self.keep_tail()
+        self.read_usage()
 
     def keep_tail(self) -> Tail:
         """Keeps the end of the answer from now on, and returns it."""
         if self.tail is None:
             self.tail = Tail()
         return self.tail
+
+    def read_usage(self) -> None:
+        """Reads the answer's usage as soon as it ends."""
+        self.wants_usage = True
+        self.keep_tail()
 
     def answer_began(self, stream: Stream | None) -> None:
         """Its answer began; `stream` is given if it can be migrated."""

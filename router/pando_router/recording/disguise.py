@@ -1,24 +1,19 @@
 """`Disguise`: hides the keys of chunks, and names, behind a secret."""
 
 from array import array
-from functools import lru_cache
 from hashlib import blake2b, sha256
-from struct import Struct
 
 from pando_fleet.placement.prefix import KEY_BYTES
 from pando_router.recording.form import HIDDEN_BYTES
 
 BLOCK_BYTES = 16
-MOST_KEYS = 256
-"""In one call; a longer prompt's keys are hidden in pieces."""
 
 
 class Disguise:
     """For one thread at a time.
 
     A key becomes the beginning of its AES block: nobody without the secret can tell that from
-    chance, and all keys of a prompt take one call. A keyed hash of each takes three times as
-    long for 8 keys, and 15 times for 256.
+    chance, and all keys of many prompts take one call, at 20 ns each.
     """
 
     def __init__(self, secret: bytes) -> None:
@@ -38,16 +33,13 @@ class Disguise:
         """Turns packed keys of KEY_BYTES into packed keys of HIDDEN_BYTES."""
         blocks = array("Q", bytes(2 * len(keys)))
         blocks[::2] = array("Q", keys)
-        hidden = self._encrypt(blocks.tobytes())
-        return b"".join(_beginnings(len(keys) // KEY_BYTES).unpack(hidden))
+        encrypted = self._encrypt(blocks.tobytes())
+        hidden = bytearray(len(keys) // KEY_BYTES * HIDDEN_BYTES)
+        for place in range(HIDDEN_BYTES):
+            hidden[place::HIDDEN_BYTES] = encrypted[place::BLOCK_BYTES]
+        return bytes(hidden)
 
     def name(self, name: str) -> str:
         hidden = self._base.copy()
         hidden.update(name.encode())
         return hidden.hexdigest()
-
-
-@lru_cache(maxsize=MOST_KEYS)
-def _beginnings(count: int) -> Struct:
-    """Of so many blocks; making one takes longer than all the rest."""
-    return Struct(f"{HIDDEN_BYTES}s{BLOCK_BYTES - HIDDEN_BYTES}x" * count)

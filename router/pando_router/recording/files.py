@@ -36,14 +36,16 @@ class Files:
         # A file covers at most this, so that deleting whole files keeps the bound in days.
         self._lasts_s = DAY_S * days / (most + 1)
         self._file: FileIO | None = None
+        self._size = 0  # of the file that grows; asking the file would take the interpreter's lock
         self._began = 0.0  # Unix time of the file that grows
 
     def write(self, lines: bytes, now: float) -> None:
         """Writes whole lines, which stay in one file: all of them or, with an OSError, none."""
         file = self._file or self._continued(now)
-        if file is None or self._is_full(file, len(lines), now):
+        if file is None or self._is_full(len(lines), now):
             file = self._begin(now)
-        _append(file, lines)
+        _append(file, lines, self._size)
+        self._size += len(lines)
 
     def close(self) -> None:
         if self._file is not None:
@@ -62,8 +64,8 @@ class Files:
         if self._file is not None and now - self._began > self._lasts_s:
             self.close()
 
-    def _is_full(self, file: FileIO, more: int, now: float) -> bool:
-        return file.tell() + more > self._max_bytes or now - self._began > self._lasts_s
+    def _is_full(self, more: int, now: float) -> bool:
+        return self._size + more > self._max_bytes or now - self._began > self._lasts_s
 
     def _continued(self, now: float) -> FileIO | None:
         """The file of an earlier process, if these lines belong there."""
@@ -73,6 +75,7 @@ class Files:
         if now - header.started > self._lasts_s or not _ends_with_a_line(self._path):
             return None
         self._file = FileIO(self._path, "ab")
+        self._size = self._file.tell()
         self._began = header.started
         return self._file
 
@@ -82,16 +85,17 @@ class Files:
         header = msgspec.structs.replace(self._header, started=now, file=token_hex(8))
         new = self._path.with_name(f"{self._path.name}.new")
         new.unlink(missing_ok=True)
-        file = FileIO(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w")
+        file = FileIO(os.open(new, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o600), "w")
+        first = msgspec.json.encode(header) + b"\n"
         try:
-            _append(file, msgspec.json.encode(header) + b"\n")
+            _append(file, first, 0)
             self._turn()
             new.replace(self._path)
         except OSError:
             file.close()
             new.unlink(missing_ok=True)
             raise
-        self._file, self._began = file, now
+        self._file, self._size, self._began = file, len(first), now
         return file
 
     def _turn(self) -> None:
@@ -106,15 +110,14 @@ class Files:
         return self._path.with_name(f"{self._path.name}.{number}") if number else self._path
 
 
-def _append(file: FileIO, data: bytes) -> None:
-    """Appends all of `data`, or raises OSError and leaves the file as it was."""
-    end = file.seek(0, os.SEEK_END)
+def _append(file: FileIO, data: bytes, size: int) -> None:
+    """Appends all of `data`, or raises OSError and leaves the file with its `size`."""
     rest = memoryview(data)
     try:
         while rest:
             rest = rest[file.write(rest) :]
     except OSError:
-        file.truncate(end)
+        file.truncate(size)
         raise
 
 

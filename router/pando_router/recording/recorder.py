@@ -1,8 +1,9 @@
 """Records requests when they have ended: the event loop makes the lines, a thread writes them.
 
-A line takes the loop a few microseconds, much less than a thread would need for it beside a busy
-loop. Only a long prompt's keys are hidden in the thread. The waiting lines are bounded. One that
-does not fit, or that the disk refuses, is dropped and counted.
+The loop only keeps a request that has ended, and makes the lines of about a dozen at once, which
+takes less time than one by one, and much less than a thread would need for it beside a busy loop.
+The waiting lines are bounded. Those that do not fit, or that the disk refuses, are dropped and
+counted.
 """
 
 import asyncio
@@ -10,37 +11,42 @@ import logging
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
-from time import perf_counter, sleep, time
+from time import perf_counter, time
 
 import msgspec
 
-from pando_fleet.placement.prefix import KEY_BYTES
 from pando_router.configuration.live import Live
 from pando_router.configuration.settings import RouterSettings
 from pando_router.exchange.exchange import Exchange, Listener, Order
-from pando_router.recording.disguise import MOST_KEYS, Disguise
-from pando_router.recording.entry import record_of
+from pando_router.recording.disguise import Disguise
+from pando_router.recording.entry import Observed, records_of
 from pando_router.recording.files import Files
 from pando_router.recording.folder import delete_old
-from pando_router.recording.form import FleetState, Header, Record
+from pando_router.recording.form import FleetState, Header
 from pando_router.recording.switch import Switch
 from pando_router.telemetry.bounded_log import BoundedLog
 from pando_router.telemetry.metrics import Metrics
 
 EVERY_S = 1.0  # between two writes: each wakes a thread beside a busy event loop
 CLEAN_S = 60.0  # between two looks for recordings that are too old
-MAX_WAITING = 64 * 1024 * 1024  # bytes
-RECORD_BYTES = 1024  # size of a record or its line in memory, without its keys
-AT_ONCE = 32 * 1024  # bytes of lines that are written together
+MAX_WAITING = 64 * 1024 * 1024  # bytes of lines
 
-# The thread hides so many keys, then sleeps so that the event loop can run: Python itself would let
-# the thread continue for 5 ms while requests wait. A prompt with more of them is hidden there.
-SLICE_BYTES = MOST_KEYS * KEY_BYTES  # about 0.02 ms
-PAUSE_S = 0.0001
+# Requests that have ended until their lines are made: a dozen, or one with a large body. More would
+# no longer be in the processor's cache.
+AT_ONCE_BYTES = 64 * 1024
+ENDED_BYTES = 4 * 1024  # of a request without its body
 
-Line = bytes | Record | FleetState
-"""A request's line, the record of one whose keys are not hidden yet, or a line about the fleet."""
+# In one piece: each waits for the interpreter's lock, and takes it from a busy event loop.
+MOST_WRITTEN = 4 * 1024 * 1024
+
+
+class Lines(msgspec.Struct, gc=False):
+    """Lines that are made together."""
+
+    packed: bytes
+    requests: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +90,14 @@ class Recorder(Listener):
             days=settings.record_days,
         )
         self._switch = switch
-        self._open: dict[Exchange, float] = {}  # start times, in the order of arrival
-        self._waiting: list[Line] = []
+        self._open: dict[Exchange, Observed] = {}  # in the order of arrival
+        self._ended: list[Observed] = []
+        self._ended_bytes = 0
+        self._waiting: list[Lines] = []
         self._num_bytes = 0  # of lines that wait or are being written
         self._writing: asyncio.Task[None] | None = None
+        # Of a piece, so that each fits into a file.
+        self._most_bytes = min(MOST_WRITTEN, settings.record_file_bytes // 2)
         self._cleaned_at = -CLEAN_S  # by perf_counter
         self._metrics = metrics
         self._log = BoundedLog("requests were not recorded", logging.ERROR)
@@ -100,37 +110,44 @@ class Recorder(Listener):
 
     def body_read(self, exchange: Exchange, order: Order) -> None:
         if self._switch.on and order.prompt.request.computes:
-            exchange.keep_tail()
-            self._open[exchange] = self._began + perf_counter()
+            tail = exchange.keep_tail()
+            self._open[exchange] = Observed(exchange, order, tail, perf_counter())
 
     def ended(self, exchange: Exchange) -> None:
-        at = self._open.pop(exchange, None)
-        if at is None:
+        observed = self._open.pop(exchange, None)
+        if observed is None:
             return
-        now = self._began + perf_counter()
-        oldest = next(iter(self._open.values()), now)
-        expected_tokens = self._live.settings.expected_output_tokens
-        record = record_of(exchange, at, now, oldest, expected_tokens)
-        if record.session:
-            record.session = self._disguise.name(record.session)
-        size = RECORD_BYTES + len(record.keys)
-        if len(record.keys) > SLICE_BYTES:
-            self._wait(record, size)
-        else:
-            record.keys = self._disguise.keys(record.keys)
-            self._wait(_encode(record), size)
+        self._ended.append(observed)
+        self._ended_bytes += ENDED_BYTES + len(observed.order.body)
+        if self._ended_bytes >= AT_ONCE_BYTES:
+            self._pack()
 
     def add(self, state: FleetState) -> None:
-        """Records a line about the fleet."""
-        measured = sum(len(pool.measured) for pool in state.pools.values())
-        self._wait(state, RECORD_BYTES * (1 + measured))
+        """Records a line about the fleet, after those of the requests that ended before."""
+        self._pack()
+        self._wait(Lines(_encode_lines([state]), requests=0))
 
-    def _wait(self, line: Line, size: int) -> None:
-        if self._num_bytes + size > MAX_WAITING:
-            self._lost("too many wait to be written", [line])
+    def _pack(self) -> None:
+        """Makes the lines of the requests that have ended."""
+        if not self._ended:
             return
-        self._num_bytes += size
-        self._waiting.append(line)
+        ended, self._ended, self._ended_bytes = self._ended, [], 0
+        oldest = next(iter(self._open.values()), None)
+        records = records_of(
+            ended,
+            inf if oldest is None else oldest.read_s,
+            self._began,
+            self._live.settings.expected_output_tokens,
+            self._disguise,
+        )
+        self._wait(Lines(_encode_lines(records), len(records)))
+
+    def _wait(self, lines: Lines) -> None:
+        if self._num_bytes + len(lines.packed) > MAX_WAITING:
+            self._lost("too many wait to be written", [lines])
+            return
+        self._num_bytes += len(lines.packed)
+        self._waiting.append(lines)
 
     def adopt_secret(self) -> None:
         """Hides further keys behind the switch's secret. Call it while no line waits, since those
@@ -156,6 +173,7 @@ class Recorder(Listener):
         """Cannot be interrupted by a cancellation; a second call waits for the first."""
         while self._writing is not None:
             await asyncio.shield(self._writing)
+        self._pack()
         if self._waiting or perf_counter() - self._cleaned_at >= CLEAN_S:
             self._writing = asyncio.create_task(self._write())
             await asyncio.shield(self._writing)
@@ -163,27 +181,26 @@ class Recorder(Listener):
             self.adopt_secret()
 
     async def _write(self) -> None:
-        lines, size = self._waiting, self._num_bytes
-        disguise = Disguise(self._secret)  # the thread's own
+        lines, size, secret = self._waiting, self._num_bytes, self._disguise.secret
         self._waiting = []
         self.adopt_secret()
         try:
-            written, error = await asyncio.to_thread(self._write_all, lines, disguise)
+            written, error = await asyncio.to_thread(self._write_all, lines, secret)
         finally:
             self._num_bytes -= size
             self._writing = None
-        self._metrics.recorded.inc(_requests(lines[:written]))
+        self._metrics.recorded.inc(sum(some.requests for some in lines[:written]))
         if error:
             self._lost(error, lines[written:])
 
-    def _write_all(self, lines: Sequence[Line], disguise: Disguise) -> tuple[int, str]:
+    def _write_all(self, lines: Sequence[Lines], secret: str) -> tuple[int, str]:
         """Runs in a thread. Returns how many were written, and why the others were not."""
         written = 0
         try:
             self._clean()
-            self._files.hide_behind(disguise.secret)
-            for some in _together(lines, disguise):
-                self._files.write(b"\n".join([*some, b""]), self.now)
+            self._files.hide_behind(secret)
+            for some in _together(lines, self._most_bytes):
+                self._files.write(b"".join([one.packed for one in some]), self.now)
                 written += len(some)
         except OSError as error:
             return written, error.strerror or str(error)
@@ -197,43 +214,24 @@ class Recorder(Listener):
         self._files.end_old(self.now)
         delete_old(self._path, self._live.settings.record_days, self.now)
 
-    def _lost(self, why: str, lines: Sequence[Line]) -> None:
-        requests = _requests(lines)
+    def _lost(self, why: str, lines: Sequence[Lines]) -> None:
+        requests = sum(some.requests for some in lines)
         self.unrecorded += requests
         self._metrics.not_recorded.inc(requests)
         self._log(why, error=why)
 
 
-def _requests(lines: Sequence[Line]) -> int:
-    return sum(not isinstance(line, FleetState) for line in lines)
-
-
-_encode = msgspec.json.Encoder().encode
-
-
-def _together(lines: Sequence[Line], disguise: Disguise) -> Iterator[list[bytes]]:
-    some, size = list[bytes](), 0
-    for line in lines:
-        packed = _packed(line, disguise)
-        some.append(packed)
-        size += len(packed)
-        if size >= AT_ONCE:
+def _together(lines: Sequence[Lines], most_bytes: int) -> Iterator[list[Lines]]:
+    """Pieces to write, of at most so many bytes but for longer lines."""
+    some, size = list[Lines](), 0
+    for one in lines:
+        if some and size + len(one.packed) > most_bytes:
             yield some
             some, size = [], 0
+        some.append(one)
+        size += len(one.packed)
     if some:
         yield some
 
 
-def _packed(line: Line, disguise: Disguise) -> bytes:
-    """A line as it is written. Runs in a thread."""
-    if isinstance(line, bytes):
-        return line
-    if isinstance(line, Record):
-        line.keys = b"".join(_hidden(line.keys, disguise))
-    return _encode(line)
-
-
-def _hidden(keys: bytes, disguise: Disguise) -> Iterator[bytes]:
-    for start in range(0, len(keys), SLICE_BYTES):
-        yield disguise.keys(keys[start : start + SLICE_BYTES])
-        sleep(PAUSE_S)
+_encode_lines = msgspec.json.Encoder().encode_lines

@@ -122,7 +122,7 @@ class Learning(Listener):
         learner = self._learners.get(route.url)
         # A continuation also has the lost answer's tokens to compute.
         if learner is not None and not exchange.lost:
-            exchange.keep_tail()
+            exchange.read_usage()
             self._sent[exchange] = learner, perf_counter()
         elif self._sent:
             self._sent.pop(exchange, None)

@@ -45,6 +45,8 @@ def events(*bodies: dict[str, Any]) -> bytes:
         (json.dumps({"choices": [{"text": TRICK}]}).encode(), None),
         (json.dumps({"usage": USAGE, "text": TRICK}).encode(), Usage(17, 5)),
         (json.dumps({"usage": USAGE}).encode()[:-9], None),
+        (json.dumps({"usage": {}, "meta_info": USAGE}).encode(), Usage(17, 5)),
+        (json.dumps({"response": {"usage": USAGE}}).encode(), Usage(17, 5)),
         (b'"usage": "usage": {}', None),
         (b"", None),
         (b"\x1f\x8b\x00 compressed", None),
@@ -52,6 +54,9 @@ def events(*bodies: dict[str, Any]) -> bytes:
 )
 def test_the_usage_of_an_answer(answer: bytes, usage: Usage | None) -> None:
     assert find_usage(answer) == usage
+    tail = Tail()
+    tail.add(answer)
+    assert tail.usage() == usage
 
 
 @given(st.text(), st.integers(1, 500))

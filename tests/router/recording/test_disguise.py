@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from pando_router.recording.disguise import MOST_KEYS, Disguise
+from pando_router.recording.disguise import Disguise
 from pando_router.recording.form import HIDDEN_BYTES
 
 SECRET = b"a secret of these tests"
@@ -14,7 +14,7 @@ def parts(packed: bytes, size: int) -> list[bytes]:
     return [packed[start : start + size] for start in range(0, len(packed), size)]
 
 
-@pytest.mark.parametrize("count", [0, 1, 8, MOST_KEYS])
+@pytest.mark.parametrize("count", [0, 1, 8, 5_000])
 def test_each_key_is_hidden_by_itself(count: int) -> None:
     keys = os.urandom(8 * count)
     hidden = parts(Disguise(SECRET).keys(keys), HIDDEN_BYTES)
