@@ -34,6 +34,7 @@ PARTS = ("decode", "prefill", "shared", "ttft", "busy", "transformers")
 @click.option(
     "--parts", "wanted", default=",".join(PARTS), help="some of them, separated by commas"
 )
+@click.option("--batches", help="decodes of so many rows, separated by commas, in place of all")
 @click.option("--dry", is_flag=True, help="tiny shapes on the CPU")
 @click.option("--set", "options", multiple=True, help="a setting of the worker, name=value")
 @click.option("--peak-tflops", type=float, help="dense peak of a device that is not listed")
@@ -41,6 +42,7 @@ PARTS = ("decode", "prefill", "shared", "ttft", "busy", "transformers")
 def main(
     model: str,
     wanted: str,
+    batches: str | None,
     dry: bool,
     options: tuple[str, ...],
     peak_tflops: float | None,
@@ -58,12 +60,17 @@ def main(
         if json_path is not None:
             write_whole(json_path, msgspec.json.format(msgspec.json.encode(report)))
 
-    shape = (DRY_SHAPES if dry else SHAPES)[model]
+    shape, sizes = (DRY_SHAPES if dry else SHAPES)[model], parts.DRY if dry else parts.LARGE
+    if batches is not None:
+        rows = batches.split(",")
+        if not all(number.isdecimal() and int(number) for number in rows):
+            raise click.BadParameter("--batches takes numbers, as in 1,16,64")
+        sizes = msgspec.structs.replace(sizes, batches=[int(number) for number in rows])
     settings: dict[str, Any] = dict(option.split("=", 1) for option in options)
     with tempfile.TemporaryDirectory() as directory:
         shape.save(Path(directory))
         peak = None if peak_tflops is None else 1e12 * peak_tflops
-        report = _measure(Path(directory), shape, chosen, dry, settings, peak, save)
+        report = _measure(Path(directory), shape, sizes, chosen, dry, settings, peak, save)
     click.echo(markdown(report))
     save(report)
 
@@ -71,6 +78,7 @@ def main(
 def _measure(
     directory: Path,
     shape: Shape,
+    sizes: parts.Sizes,
     chosen: list[str],
     dry: bool,
     options: dict[str, Any],
@@ -79,7 +87,6 @@ def _measure(
 ) -> Report:
     device = torch.device("cpu" if dry else "cuda:0")
     dtype = torch.float32 if dry else torch.bfloat16
-    sizes = parts.DRY if dry else parts.LARGE
     name = "CPU, dry run" if dry else torch.cuda.get_device_name(device)
     peak = peak or ceilings.peak_of(name)
     found = ceilings.measure(device, dtype, large=not dry, peak=peak)
