@@ -77,6 +77,7 @@ def paused_sessions(count: int, now_ms: int) -> Iterator[tuple[str, bytes]]:
         paused=now_ms - 30_000,
         calls=2.0,
         lease="it",
+        waits=0.0,
         name="",
     )
     for number in range(count):

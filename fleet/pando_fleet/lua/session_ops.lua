@@ -27,8 +27,8 @@
 -- makes the working set no larger, as when an agent shortens its conversation, never waits.
 --
 -- Not everything returns: single questions never do. So the pool counts, apart for first calls and for
--- later ones, how often sessions returned, and for how many stays they paused. With fewer returns than
--- stays, memory for them costs the pool more than computation, so they weigh by that ratio, and the
+-- later ones, how often sessions returned, and for how many stays they paused: until their next call came,
+-- also where that one waits for room then. With fewer returns than stays, memory for them costs the pool more than computation, so they weigh by that ratio, and the
 -- working set counts as little against their calls. Where less than one in RARE of the tokens that stay is
 -- read again, nothing waits, and only a sample of the sessions is noted, to learn when that changes: those
 -- that add one of the landmarks, one in SAMPLED, whose keys end in a certain byte. So most short prompts
@@ -64,7 +64,7 @@ local function session_in(row)
   if is_whole then
     return {
       base = base, held = held, since = since, paused = paused, calls = calls, lease = lease,
-      name = name,
+      waits = waits, name = name,
     }
   end
 end
@@ -236,9 +236,14 @@ local function add_tokens(set, name, tokens, memory)
   end
 end
 
-local function note_return(set, session)
+-- Notes the end of its pause, whether its call is placed now or waits; a conversation that is rewritten
+-- is not read again.
+local function note_return(set, session, memory, is_rewritten)
   local kind = kind_of(session)
   add(set, kind .. '_returns', 1, kind .. '_stays')
+  if not is_rewritten then
+    add_tokens(set, 'tokens_read', session.base + session.held, memory)
+  end
 end
 
 -- Notes how long it has paused since the last count, at `before`, within its stay.
@@ -249,6 +254,13 @@ local function note_pause(set, session, memory, before, now)
   local part = (passed - known) / stay
   add(set, kind .. '_stays', part, kind .. '_returns')
   add_tokens(set, 'tokens_stayed', part * (session.base + session.held), memory)
+end
+
+-- Notes that what a rewritten conversation held is not read again in the rest of its stay.
+local function note_rewritten(set, session, memory, now)
+  local stay = stay_of(session, memory)
+  local passed = session.paused > 0 and math.min(stay, now - session.paused) or 0
+  add_tokens(set, 'tokens_stayed', (1 - passed / stay) * session.held, memory)
 end
 
 local function in_parts(command, key, values)
@@ -272,7 +284,7 @@ local function count_sessions(sessions, leases, memory, set, is_rare, before, no
       session.paused = math.max(session.since, before) -- at the earliest
       changed[#changed + 1], changed[#changed + 2] = field, $pack(SESSION, session)
     end
-    if session and session.paused > 0 then
+    if session and session.paused > 0 and session.waits == 0 then
       note_pause(set, session, memory, before, now)
     end
     local longest = session and are_many and stay_of(session, memory) or FORGET_MS
@@ -337,7 +349,7 @@ local function note_call(sessions, ask, set, session, rewritten, base, held, new
   local field = session and session.field
   local row = {
     base = base, held = held, since = now, paused = 0, calls = session and 2 or 1,
-    lease = ask.lease, name = ask.session,
+    lease = ask.lease, waits = 0, name = ask.session,
   }
   local changed = { new_field, $pack(SESSION, row), '', $pack(WORKING_SET, set) }
   if ask.session ~= '' then
@@ -350,6 +362,18 @@ local function note_call(sessions, ask, set, session, rewritten, base, held, new
     redis.call('HDEL', sessions, field)
   end
   redis.call('HSET', sessions, unpack(changed))
+end
+
+-- Notes once that a session whose call waits has returned: what passes until there is room is no pause.
+local function note_wait(sessions, field, session, memory, set, is_rewritten, now)
+  if session.waits == 1 then
+    return
+  end
+  if is_in_stay(session, memory, now) then
+    note_return(set, session, memory, is_rewritten)
+  end
+  session.waits = 1
+  redis.call('HSET', sessions, field, $pack(SESSION, session), '', $pack(WORKING_SET, set))
 end
 
 -- Whether the call may be placed now, of which the replica `most.replica` holds most, `most.chunks`: its
@@ -383,6 +407,9 @@ local function hold_back(sessions, leases, ask, most, ready, now, explain)
   local room = room_of(memory, set, is_back)
   local may_wait = ask.may_wait and not is_rare and not (is_back and is_kept(session, most))
   if may_wait and likely * (others + needs) > room and others + needs > set.held then
+    if is_back and not explain then
+      note_wait(sessions, session.field or named, session, memory, set, rewritten ~= nil, now)
+    end
     local working_set_tokens, room_tokens, active = others, math.floor(room), set.active
     return $pack(CROWDED)
   end
@@ -395,13 +422,13 @@ local function hold_back(sessions, leases, ask, most, ready, now, explain)
     end
     set.sessions = set.sessions + 1
   end
-  if is_back and is_in_stay(session, memory, now) then
-    note_return(set, session)
-    if not rewritten then
-      add_tokens(set, 'tokens_read', session.base + session.held, memory)
-    end
-  else
+  if not is_back or not is_in_stay(session, memory, now) then
     set.active = set.active + 1
+  elseif session.waits == 0 then
+    note_return(set, session, memory, rewritten ~= nil)
+  end
+  if rewritten then
+    note_rewritten(set, rewritten, memory, now)
   end
   set.held = others + likely * held
   note_call(sessions, ask, set, session, rewritten, base, held, new_field, named, now)

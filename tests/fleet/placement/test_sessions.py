@@ -129,6 +129,27 @@ async def test_a_session_whose_conversation_was_evicted_waits_however_short_its_
     await call(world, "three", 31_000)  # the others' shares have fallen to a third
 
 
+async def test_a_session_has_returned_when_its_call_begins_to_wait(world: World) -> None:
+    """However long it waits for room then, and however often it asks."""
+    await world.beat("a")
+    await keep_busy(world)
+    for name in ("one", "two", "three"):
+        await ended(world, name, 30_000)
+    await after(world, 2)
+    for name in ("one", "two"):
+        await ended(world, name, 50_000)
+    before = await noted(world)
+    for _ in range(4):
+        await crowded(world, "three", 31_000)
+        await call(world, "one", 51_000)
+        await call(world, "two", 51_000)
+        await after(world, 30)
+    found = await noted(world)
+    assert found.first_returns == before.first_returns + 1
+    assert found.first_stays == pytest.approx(before.first_stays, abs=0.01)
+    assert found.tokens_read > before.tokens_read + 30_000
+
+
 async def test_a_pause_weighs_less_the_longer_it_lasts(world: World) -> None:
     await world.beat("a")
     await keep_busy(world)
@@ -215,6 +236,19 @@ async def test_questions_of_one_name_read_nothing_again(world: World) -> None:
         await ended(world, f"{number}", 6_400, may_wait=False, session=b"app")
         await after(world, 10)
     assert (await noted(world)).tokens_read == 0
+
+
+async def test_questions_of_one_name_are_sampled_like_others(world: World) -> None:
+    await world.beat("a")
+    sessions = PoolKeys(POOL).sessions
+    for number in range(100):
+        await ended(world, f"{number}", 6_400, session=b"app")
+        await after(world, 10)
+    noted_before = await world.redis.hlen(sessions)
+    for number in range(100, 200):
+        await ended(world, f"{number}", 6_400, session=b"app")
+        await after(world, 10)
+    assert 5 < await world.redis.hlen(sessions) - noted_before < 30
 
 
 async def test_where_nothing_returned_sessions_that_do_are_soon_counted(world: World) -> None:

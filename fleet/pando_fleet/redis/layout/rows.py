@@ -71,6 +71,7 @@ class SessionRow(NamedTuple):
     since: float  # when its last call was placed, ms
     paused: float  # since when it pauses, ms; 0: its last call runs
     calls: float  # 1: only the first one; 2: it has continued
+    waits: float  # 1: it has paused, and its next call waits for room
     lease: str  # of its last call
     name: str  # the digest of the name that this call had, or ''
 
@@ -172,7 +173,7 @@ TERMS = Packed("terms", Terms, 3, is_versioned_in_front=True)
 ADAPTERS = Packed("adapters", AdapterTerms, 1, is_versioned_in_front=True)
 PART = Packed("part", Part, 1)
 LOAD = Packed("load", Load, 1)
-SESSION = Packed("session", SessionRow, 3)
+SESSION = Packed("session", SessionRow, 4)
 WORKING_SET = Packed("working_set", WorkingSetRow, 6)
 CROWDED = Packed("crowded", Crowded)
 QUEUE = Packed("queue", QueueRow, 1)
