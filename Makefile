@@ -56,7 +56,7 @@ test-mutations: .venv/installed ## break the core modules on purpose; their test
 	.venv/bin/python -m tests.mutation $(ARGS)
 
 test-gpu: .venv/installed ## the tests that need an NVIDIA GPU (TORCH=torch, pip install -e '.[cuda]')
-	.venv/bin/pytest tests/gpu $(ARGS)
+	.venv/bin/pytest tests/gpu -n 8 $(ARGS)
 
 # Builds one image; --target and --tag are added.
 BUILD ?= docker build .

@@ -1,6 +1,8 @@
 """Tests that need an NVIDIA GPU and flashinfer: `make test-gpu`. Elsewhere they are skipped with a
 reason. flashinfer compiles its kernels at their first use, which takes minutes."""
 
+import os
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -31,3 +33,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def gpu() -> torch.device:
     return torch.device("cuda", 0)
+
+
+@pytest.fixture(autouse=True)
+def unbroken() -> Iterator[None]:
+    """An error of a kernel ends its process's use of the GPU, so all later tests there would fail,
+    too. With several processes another takes its place."""
+    yield
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        try:
+            torch.cuda.synchronize()
+        except RuntimeError:
+            os._exit(1)
