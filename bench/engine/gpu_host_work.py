@@ -24,14 +24,14 @@ from torch import Tensor
 
 from bench.scheduler.scheduler_loop import Case, Loop, NullRunner, _NullStep
 from pando_worker.attention.backend import AttentionLayer
-from pando_worker.attention.device_pages import TableSize
+from pando_worker.attention.device_pages import Padding, TableSize
 from pando_worker.attention.flashinfer_backend import FlashinferAttention
 from pando_worker.attention.flashinfer_graphs import FlashinferGraphs
 from pando_worker.attention.kv_pool import TokenToKVPool
 from pando_worker.attention.staging import Staging
 from pando_worker.batch import ForwardBatch
 from pando_worker.ranks.page_tables import without_tables
-from pando_worker.runner.cuda.cuda_graph import CudaGraphRunner, Padding, graph_sizes
+from pando_worker.runner.cuda.cuda_graph import CudaGraphRunner, graph_sizes
 from pando_worker.runner.cuda.graph_inputs import GraphInputs
 from pando_worker.runner.sampling.future_tokens import FutureTokens
 
@@ -168,12 +168,10 @@ def _graphs(case: Case) -> CudaGraphRunner:
     padding = Padding(page, page if case.window else None, attention.tables.padding_row)
     return CudaGraphRunner(
         NullModel(),
-        FlashinferGraphs(attention, sizes[-1], most),
+        FlashinferGraphs(attention, sizes[-1], most, padding),
         FutureTokens(case.batch + 1, CPU),
         GraphInputs(sizes[-1], CPU, None),
         sizes=sizes,
-        page_size=case.page_size,
-        padding=padding,
         capture=no_capture,
     )
 

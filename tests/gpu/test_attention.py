@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from pando_worker.attention import flashinfer_backend
+from pando_worker.attention.device_pages import Padding
 from pando_worker.attention.flashinfer_backend import FlashinferAttention
 from pando_worker.attention.flashinfer_graphs import FlashinferGraphs
 from pando_worker.attention.fp8_queries import quantized_queries
 from pando_worker.attention.torch_backend import TorchAttention
 from pando_worker.cuda.fp8_quantize import quantize_queries
 from pando_worker.runner.cuda.capture import CudaCapture
-from pando_worker.runner.cuda.cuda_graph import Padding, padded
 from tests.worker.cuda.attention_cases import (
     BATCHES,
     DECODES,
@@ -26,6 +26,7 @@ from tests.worker.cuda.attention_cases import (
     pool_for,
     share,
 )
+from tests.worker.cuda.padding import padded
 from tests.worker.model.test_attention import case, case_with_images
 
 BF16 = torch.bfloat16
@@ -139,10 +140,11 @@ def test_fixed_decodes_equal_brute_force_also_with_rows_of_padding(
     made = case(DECODES, page_size)
     pool = pool_for(layers_of([*KINDS, LATENT], gpu), made.slots, page_size, BF16, gpu)
     attention = FlashinferAttention(pool, page_size, BF16, 4096)
-    fixed = FlashinferGraphs(attention, most_rows=8, context_length=1024).at(8)
-    whole = padded(made.batch, 8, Padding(len(pool.k[0]) // page_size - 1))
+    padding = Padding(len(pool.k[0]) // page_size - 1)
+    fixed = FlashinferGraphs(attention, 8, 1024, padding).at(8)
+    fixed.plan(made.batch)
+    whole = padded(made.batch, 8, padding)
     slots = [*made.slots, *torch.split(torch.from_numpy(whole.out_slots[-2:]), 1)]
-    fixed.plan(whole)
     assert_brute_force(fixed, pool, whole, slots, atol=2e-2)
 
 
@@ -154,7 +156,7 @@ def test_a_replay_follows_the_plan_that_was_made_after_the_capture(gpu: torch.de
     for part in (*pool.k, *pool.v):
         part.normal_()
     attention = FlashinferAttention(pool, 16, BF16, 4096)
-    fixed = FlashinferGraphs(attention, most_rows=8, context_length=8192).at(8)
+    fixed = FlashinferGraphs(attention, 8, 8192, Padding(0)).at(8)
     q = torch.randn(8, 4, 64, device=gpu, dtype=BF16)
     new = {heads: torch.randn(8, heads, 64, device=gpu, dtype=BF16) for heads in (1, 2)}
 

@@ -10,18 +10,21 @@ import torch
 from torch import Tensor
 
 from pando_worker.attention.backend import AttentionBackend, AttentionLayer
+from pando_worker.attention.device_pages import Padding
 from pando_worker.attention.torch_backend import TorchAttention
 from pando_worker.batch import ForwardBatch
-from pando_worker.runner.cuda.cuda_graph import CudaGraphRunner, Padding, graph_sizes, padded
+from pando_worker.runner.cuda.cuda_graph import CudaGraphRunner, graph_sizes
 from pando_worker.runner.cuda.graph_inputs import GraphInputs
 from pando_worker.runner.cuda.piecewise_graph import piece_sizes
 from pando_worker.runner.sampling.future_tokens import FutureTokens
+from tests.worker.cuda.padding import padded
 from tests.worker.model.checkpoints import Reference
 from tests.worker.model.paged import BareModel, Row
 
 CPU = torch.device("cpu")
 PAGE_SIZE = 4
 SLOTS = 512
+PADDING = Padding(SLOTS // PAGE_SIZE - 1)  # never allocated
 
 
 def repeat(run: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
@@ -42,8 +45,8 @@ class Sized:
         self._attention, self._rows = attention, rows
 
     def plan(self, batch: ForwardBatch) -> None:
-        assert len(batch.seq_lens) == self._rows == len(batch.input_ids)
-        self._attention.plan(batch)
+        assert len(batch.seq_lens) == len(batch.input_ids)
+        self._attention.plan(padded(batch, self._rows, PADDING))
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, layer: AttentionLayer) -> Tensor:
         assert len(q) == self._rows
@@ -82,8 +85,7 @@ class World:
 
     def __init__(self, directory: Path, sizes: list[int]) -> None:
         self.bare = BareModel(directory, PAGE_SIZE, SLOTS)
-        # The last page is never allocated.
-        self.bare.pages._free = [p for p in self.bare.pages._free if p != SLOTS // PAGE_SIZE - 1]
+        self.bare.pages._free = [page for page in self.bare.pages._free if page != PADDING.page]
         self.futures = FutureTokens(16, CPU)
         self.attention = Fixed(TorchAttention(self.bare.pool))
         self.graphs = CudaGraphRunner(
@@ -92,8 +94,6 @@ class World:
             self.futures,
             GraphInputs(sizes[-1], CPU, None),
             sizes=sizes,
-            page_size=PAGE_SIZE,
-            padding=Padding(SLOTS // PAGE_SIZE - 1),
             capture=repeat,
         )
 
@@ -158,20 +158,6 @@ def test_other_batches_run_without_graphs(directory: Path) -> None:
     rows[1].tokens.append(1)
     world.attention.is_willing = False
     assert world.graphs.run(world.bare.pages.batch(rows[1:2], [1])) is None
-
-
-def test_padding_changes_nothing_of_the_rows_that_are_there(directory: Path) -> None:
-    world = World(directory, [8])
-    batch = world.bare.pages.batch(world.rows([3, 9]), [1] * 2)
-    whole = padded(batch, 5, Padding(99))
-    for name in ("input_ids", "positions", "out_slots", "extend_lens", "seq_lens", "page_table"):
-        joined, own = getattr(whole, name), getattr(batch, name)
-        assert np.array_equal(joined[:2], own), name
-        assert (len(joined), joined.dtype) == (5, own.dtype), name
-    assert whole.page_table[2:, 0].tolist() == [99] * 3
-    assert whole.out_slots[2:].tolist() == [99 * PAGE_SIZE] * 3
-    assert np.array_equal(whole.sample_rows, batch.sample_rows)
-    assert padded(batch, 2, Padding(99)) is batch
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 7, 8, 64, 65, 100, 256, 1000])

@@ -12,7 +12,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pando_worker.attention.device_pages import DevicePages, PageLister, TableSize, list_pages
+from pando_worker.attention.device_pages import (
+    AskedPages,
+    DevicePages,
+    PageLister,
+    TableSize,
+    list_pages,
+)
 from pando_worker.attention.staging import Staging
 from pando_worker.batch import PageChanges
 from pando_worker.cuda import page_lists
@@ -92,11 +98,11 @@ def test_changes_are_put_into_both_tables() -> None:
     tables.pad(50, 60)
     numbers = np.array([[0, 0, 2], [0, 1, 3], [7, 8, 9], [17, 18, 19]], dtype=np.int32)
     tables.apply(PageChanges(*numbers), Staging(CPU))
-    asked = [[2, 0, tables.padding_row], [3, 0, 0], [0, 1, 3, 4]]
-    rows, firsts, indptr = (torch.tensor(x, dtype=torch.int32) for x in asked)
+    numbers_asked = [[2, 0, tables.padding_row], [3, 0, 0], [0, 1, 3, 4]]
+    asked = AskedPages(*(torch.tensor(x, dtype=torch.int32) for x in numbers_asked))
 
     def listed(*, released: bool) -> list[int]:
-        pages = tables.listed((rows, firsts, indptr), 4, 2, released=released)
+        pages = tables.listed(asked, 4, 2, released=released)
         return pages.tolist()
 
     assert listed(released=False) == [9, 7, 8, 50]

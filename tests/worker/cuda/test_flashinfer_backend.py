@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from pando_worker.attention import flashinfer_backend, flashinfer_calls, flashinfer_graphs
 from pando_worker.attention.backend import AttentionLayer, KVScales
+from pando_worker.attention.device_pages import Padding
 from pando_worker.attention.flashinfer_backend import FlashinferAttention, refusal
 from pando_worker.attention.flashinfer_calls import (
     AttentionKind,
@@ -28,7 +29,6 @@ from pando_worker.attention.flashinfer_graphs import FlashinferGraphs
 from pando_worker.attention.kv_pool import TokenToKVPool
 from pando_worker.attention.paged_rows import PagedRows
 from pando_worker.attention.staging import Staging
-from pando_worker.runner.cuda.cuda_graph import Padding, padded
 from tests.examples import examples
 from tests.worker.cuda.attention_cases import (
     BATCHES,
@@ -48,6 +48,7 @@ from tests.worker.cuda.attention_cases import (
     with_windows,
 )
 from tests.worker.cuda.flashinfer_by_the_book import ByTheBook
+from tests.worker.cuda.padding import padded
 from tests.worker.model.test_attention import case, case_with_images
 
 BF16 = torch.bfloat16
@@ -126,9 +127,10 @@ def test_fixed_decodes_of_layers_that_release_pages_equal_brute_force(page_size:
     last = len(pool.k[0]) // page_size - 1
     window_of = np.random.default_rng(1).permutation(last).astype(np.int32)
     attention = FlashinferAttention(pool, page_size, torch.bfloat16, 4096, LIBRARY)
-    fixed = FlashinferGraphs(attention, most_rows=8, context_length=1024).at(8)
-    whole = padded(with_windows(made.batch, 7, window_of), 8, Padding(last, last))
-    fixed.plan(whole)
+    fixed = FlashinferGraphs(attention, 8, 1024, Padding(last, last)).at(8)
+    batch = with_windows(made.batch, 7, window_of)
+    fixed.plan(batch)
+    whole = padded(batch, 8, Padding(last, last))
     slots = [*made.slots, *torch.split(torch.from_numpy(whole.out_slots[-2:]), 1)]
     assert_brute_force(fixed, pool, whole, slots, window_slots=window_slots_of(whole))
 
@@ -139,9 +141,9 @@ def test_fixed_decodes_of_latents_equal_brute_force(page_size: int) -> None:
     pool = pool_for(layers_of([LATENT, SHAPE | {"scale": 0.1}]), made.slots, page_size, BF16)
     last = len(pool.k[0]) // page_size - 1
     attention = FlashinferAttention(pool, page_size, BF16, 4096, LIBRARY)
-    fixed = FlashinferGraphs(attention, most_rows=8, context_length=1024).at(8)
-    whole = padded(made.batch, 8, Padding(last, None))
-    fixed.plan(whole)
+    fixed = FlashinferGraphs(attention, 8, 1024, Padding(last)).at(8)
+    fixed.plan(made.batch)
+    whole = padded(made.batch, 8, Padding(last))
     slots = [*made.slots, *torch.split(torch.from_numpy(whole.out_slots[-2:]), 1)]
     assert_brute_force(fixed, pool, whole, slots)
 
@@ -188,7 +190,7 @@ def test_fixed_decodes_and_shared_prefixes_take_the_scales_of_fp8(
     attention.plan(made.batch)
     assert attention.worth_sharing(made.batch, 1)
     assert_brute_force(attention, pool, made.batch, made.slots, atol=0.25)
-    fixed = FlashinferGraphs(attention, most_rows=4, context_length=1024).at(4)
+    fixed = FlashinferGraphs(attention, 4, 1024, Padding(0)).at(4)
     fixed.plan(made.batch)
     assert_brute_force(fixed, pool, made.batch, made.slots, atol=0.25)
 
@@ -268,14 +270,17 @@ def test_all_rows_may_share_one_prefix() -> None:
 
 @pytest.mark.parametrize("page_size", [1, 16])
 def test_fixed_decodes_equal_brute_force_also_with_rows_of_padding(page_size: int) -> None:
+    """Where an earlier step had other rows."""
     made = case(DECODES, page_size)
     pool = pool_for(layers_of(KINDS), made.slots, page_size, torch.bfloat16)
     attention = FlashinferAttention(pool, page_size, torch.bfloat16, 4096, LIBRARY)
-    graphs = FlashinferGraphs(attention, most_rows=8, context_length=1024)
+    padding = Padding(len(pool.k[0]) // page_size - 1)
+    graphs = FlashinferGraphs(attention, 8, 1024, padding)
     assert graphs.takes(made.batch, 8)
     fixed = graphs.at(8)
-    whole = padded(made.batch, 8, Padding(len(pool.k[0]) // page_size - 1))
-    fixed.plan(whole)
+    fixed.plan(case([(30, 1)] * 8, page_size).batch)
+    fixed.plan(made.batch)
+    whole = padded(made.batch, 8, padding)
     slots = [*made.slots, *torch.split(torch.from_numpy(whole.out_slots[-2:]), 1)]
     assert_brute_force(fixed, pool, whole, slots)
 
@@ -287,15 +292,15 @@ def test_batches_that_list_too_many_pages_or_share_a_lot_are_not_for_a_graph(
     share(made, 0, (1, 2), pages=4)
     pool = pool_for(layers_of(KINDS), made.slots, 16, torch.bfloat16)
     attention = FlashinferAttention(pool, 16, torch.bfloat16, 4096, LIBRARY)
-    assert FlashinferGraphs(attention, 8, 1024).takes(made.batch, 8)
+    assert FlashinferGraphs(attention, 8, 1024, Padding(0)).takes(made.batch, 8)
     with monkeypatch.context() as changed:
         changed.setattr(flashinfer_graphs, "MOST_PAGES", 16)  # the rows list 5 pages each
-        graphs = FlashinferGraphs(attention, 8, 1024)
+        graphs = FlashinferGraphs(attention, 8, 1024, Padding(0))
         assert graphs.takes(made.batch, 4)
-        graphs.at(4).plan(padded(made.batch, 4, Padding(0)))
+        graphs.at(4).plan(made.batch)
         assert not graphs.takes(made.batch, 8)  # padding rows list a page each
     monkeypatch.setattr(flashinfer_graphs, "CASCADE_BYTES", 1)
-    assert not FlashinferGraphs(attention, 8, 1024).takes(made.batch, 8)
+    assert not FlashinferGraphs(attention, 8, 1024, Padding(0)).takes(made.batch, 8)
 
 
 @settings(max_examples=examples(40))

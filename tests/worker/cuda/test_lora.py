@@ -21,20 +21,19 @@ from pando_worker.runner.adapters.loader import AdapterLoader
 from pando_worker.runner.adapters.pace import Pace
 from pando_worker.runner.adapters.sites import attach, layout_of
 from pando_worker.runner.adapters.step import lora_tokens
-from pando_worker.runner.cuda.cuda_graph import CudaGraphRunner, Padding
+from pando_worker.runner.cuda.cuda_graph import CudaGraphRunner
 from pando_worker.runner.cuda.graph_inputs import GraphInputs
 from pando_worker.runner.sampling.future_tokens import FutureTokens
 from tests.examples import examples
 from tests.worker.adapters.batches import with_adapters
 from tests.worker.adapters.peft_adapters import BASE, PeftAdapters
 from tests.worker.adapters.random_adapters import draw
-from tests.worker.cuda.test_cuda_graph import Fixed, repeat
+from tests.worker.cuda.test_cuda_graph import PADDING, PAGE_SIZE, SLOTS, Fixed, repeat
 from tests.worker.model.checkpoints import Reference, prompt
 from tests.worker.model.paged import CPU, BareModel, Row
 
 DTYPES = {torch.float32: 1e-4, torch.bfloat16: 3e-2}
 NAMES = ["rank 8", "rank 20"]
-PAGE_SIZE, SLOTS = 4, 512
 
 in_interpreter = pytest.mark.skipif(torch.cuda.is_available(), reason="needs the interpreter")
 
@@ -65,15 +64,13 @@ def test_graphs_of_steps_with_adapters_serve_any(tmp_path: Path) -> None:
         layout_of(bare.model), slots=2, pages=6, most_rank=32, dtype=torch.float32, device=CPU
     )
     attach(bare.model, memory)
-    bare.pages._free = [p for p in bare.pages._free if p != SLOTS // PAGE_SIZE - 1]
+    bare.pages._free = [page for page in bare.pages._free if page != PADDING.page]
     graphs = CudaGraphRunner(
         bare.model,
         Fixed(TorchAttention(bare.pool)),
         FutureTokens(16, CPU),
         GraphInputs(4, CPU, memory),
         sizes=[2, 4],
-        page_size=PAGE_SIZE,
-        padding=Padding(SLOTS // PAGE_SIZE - 1),
         capture=repeat,
     )
     loader = AdapterLoader(

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from pando_worker.attention.backend import AttentionBackend
+from pando_worker.attention.device_pages import Padding
 from pando_worker.attention.flashinfer_backend import FlashinferAttention
 from pando_worker.attention.flashinfer_calls import Library
 from pando_worker.attention.flashinfer_graphs import FlashinferGraphs
@@ -25,7 +26,7 @@ from pando_worker.models.loading.dummy import fill_at_random
 from pando_worker.models.loading.loader import build_model
 from pando_worker.models.ops import Ops, TorchOps
 from pando_worker.progress import Stage
-from pando_worker.runner.cuda.cuda_graph import CudaGraphRunner, Padding
+from pando_worker.runner.cuda.cuda_graph import CudaGraphRunner
 from pando_worker.runner.cuda.graph_inputs import GraphInputs
 from pando_worker.runner.sampling.future_tokens import FutureTokens
 from tests.worker.cuda.attention_cases import with_windows
@@ -113,12 +114,10 @@ def test_a_whole_model_gives_what_torch_gives(name: str, releases: bool, tmp_pat
     captured: list[tuple[Stage, float]] = []
     graphs = CudaGraphRunner(
         fused.model,
-        FlashinferGraphs(attention, most_rows=4, context_length=CONTEXT),
+        FlashinferGraphs(attention, 4, CONTEXT, Padding(PAGES, PAGES if releases else None)),
         fused.futures,
         GraphInputs(4, CPU, None),
         sizes=[1, 4],
-        page_size=PAGE_SIZE,
-        padding=Padding(PAGES, PAGES if releases else None),
         capture=repeat,
         report=lambda stage, done: captured.append((stage, done)),
     )

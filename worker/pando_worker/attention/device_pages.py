@@ -15,8 +15,13 @@ from torch import Tensor
 from pando_worker.attention.staging import Staging
 from pando_worker.batch import PageChanges
 
-AskedPages = tuple[Tensor, Tensor, Tensor]
-"""`rows`, `firsts` and `indptr` as a `PageLister` takes them."""
+
+class AskedPages(NamedTuple):
+    """As a `PageLister` takes them."""
+
+    rows: Tensor
+    firsts: Tensor
+    indptr: Tensor
 
 
 class TableSize(NamedTuple):
@@ -28,6 +33,27 @@ class TableSize(NamedTuple):
 
     rows: int
     pages: int
+
+
+class Padding(NamedTuple):
+    """What rows of padding use, which no request owns.
+
+    Attributes:
+        page: of the KV pool
+        window_page: of the window layers' pool; None if all layers share one
+        row: of the device's page tables
+    """
+
+    page: int
+    window_page: int | None = None
+    row: int = 0
+
+    @property
+    def pages(self) -> dict[bool, int]:
+        """By whether layers release pages behind their window."""
+        if self.window_page is None:
+            return {False: self.page}
+        return {False: self.page, True: self.window_page}
 
 
 class PageLister(Protocol):

@@ -8,7 +8,7 @@ other, extends are cut into text and images (see `segments`). Layers that differ
 window, soft cap or sinks have separate plans.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -49,7 +49,7 @@ from pando_worker.attention.flashinfer_latent import latent_refusal
 from pando_worker.attention.fp8_queries import QueryQuantizer, quantized_queries
 from pando_worker.attention.kernel_choice import Heads, KernelTable, choose_by
 from pando_worker.attention.kv_pool import KVStorer, TokenToKVPool, kv_cell_bytes
-from pando_worker.attention.paged_rows import PagedRows, first_pages_seen, paged_rows, pages_of
+from pando_worker.attention.paged_rows import first_pages_seen, paged_rows, pages_of
 from pando_worker.attention.segments import cut
 from pando_worker.attention.shared_prefixes import (
     SharedPrefix,
@@ -238,6 +238,10 @@ class FlashinferAttention:
         if batch.page_changes is not None and self.tables is not None:
             self.tables.apply(batch.page_changes, self.staging)
 
+    def tables_of(self, batch: ForwardBatch) -> DevicePages | None:
+        """The device's page tables, if they have the batch's rows."""
+        return None if batch.page_changes is None else self.tables
+
     def plan_rows(
         self, call: AttentionCall, batch: ForwardBatch, rows: slice, firsts: Int32, released: bool
     ) -> None:
@@ -246,35 +250,16 @@ class FlashinferAttention:
         Args:
             released: for layers that release pages behind their window
         """
-        paged = paged_rows(batch, rows, firsts)
-
-        def asked() -> AskedPages:
+        paged, tables = paged_rows(batch, rows, firsts), self.tables_of(batch)
+        if tables is None:
+            pages = to_device(pages_of(batch, rows, paged, released), self.device)
+        else:
             at = batch.req_rows[rows].astype(np.int32)
-            at_device, firsts, indptr = self.staging.on_device(at, paged.firsts, paged.indptr)
-            return at_device, firsts, indptr
-
-        pages = self.pages_of(batch, rows, paged, asked, released)
+            asked = AskedPages(*self.staging.on_device(at, paged.firsts, paged.indptr))
+            count, most = int(paged.indptr[-1]), batch.page_table.shape[1]
+            pages = tables.listed(asked, count, most, released=released)
         starts = new_indptr(batch.extend_lens[rows])
         call.plan(PinnedRows.of(paged, starts, self.staging), pages)
-
-    def pages_of(
-        self,
-        batch: ForwardBatch,
-        rows: slice,
-        paged: PagedRows,
-        asked: Callable[[], AskedPages],
-        released: bool,
-    ) -> Tensor:
-        """The pages of some rows of a batch on the device: int32, all that `paged` lists.
-
-        Args:
-            asked: called if the device has their page tables
-            released: for layers that release pages behind their window
-        """
-        if batch.page_changes is None or self.tables is None:
-            return to_device(pages_of(batch, rows, paged, released), self.device)
-        count, most = int(paged.indptr[-1]), batch.page_table.shape[1]
-        return self.tables.listed(asked(), count, most, released=released)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, layer: AttentionLayer) -> Tensor:
         self.store(k, v, layer, self.slots[self.released[self._kinds[layer.index]]])

@@ -15,10 +15,10 @@ from pando_worker.attention.flashinfer_graphs import FixedDecodes
 from pando_worker.attention.flashinfer_pieces import AttentionPieces
 from pando_worker.attention.fp8_queries import QueryQuantizer
 from pando_worker.attention.staging import Staging
-from pando_worker.batch import PageChanges, SamplingBatch
+from pando_worker.batch import ForwardBatch, PageChanges, SamplingBatch
 from pando_worker.memory.page_allocator import Pages
 from pando_worker.models.lora.linear import LoraMemory, LoraTokens, PackedAdapter
-from pando_worker.runner.cuda.cuda_graph import CudaGraphRunner, Padding
+from pando_worker.runner.cuda.cuda_graph import CudaGraphRunner
 from pando_worker.runner.cuda.graph_inputs import GraphInputs
 from pando_worker.runner.sampling import sampler
 from pando_worker.runner.sampling.future_tokens import FutureTokens
@@ -78,9 +78,19 @@ def plans_not_pinned(engine: Engine, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Staging, "_staged", lambda self, arrays: torch.from_numpy(np.concatenate(arrays)))
 
 
+def decodes(engine: Engine) -> list[FixedDecodes]:
+    graphs = engine.runner.graphs
+    assert isinstance(graphs, CudaGraphRunner)
+    found = [graph.attention for graph in graphs._graphs.values()]
+    return [attention for attention in found if isinstance(attention, FixedDecodes)]
+
+
 def padding_in(page: int) -> Mutate:
     def mutate(engine: Engine, patch: pytest.MonkeyPatch) -> None:
-        patch.setattr(engine.runner.graphs, "_padding", Padding(page, None, page))
+        for attention in decodes(engine):
+            of_padding = attention._of_padding.copy()
+            of_padding[1], of_padding[2:] = page, page * PAGE_SIZE
+            patch.setattr(attention, "_of_padding", of_padding)
 
     return mutate
 
@@ -109,10 +119,14 @@ def inputs_at_once(engine: Engine, patch: pytest.MonkeyPatch) -> None:
 
 
 def stale_slots(engine: Engine, patch: pytest.MonkeyPatch) -> None:
-    graphs = engine.runner.graphs
-    assert isinstance(graphs, CudaGraphRunner)
-    for graph in graphs._graphs.values():
-        patch.setattr(graph.attention, "_sent_slots", {})
+    fill = FixedDecodes._fill
+
+    def mutated(attention: FixedDecodes, batch: ForwardBatch) -> None:
+        slots = attention._own[2:].copy()
+        fill(attention, batch)
+        attention._own[2:] = slots
+
+    patch.setattr(FixedDecodes, "_fill", mutated)
 
 
 def pieces(engine: Engine) -> AttentionPieces:

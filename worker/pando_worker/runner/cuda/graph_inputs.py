@@ -31,16 +31,16 @@ class GraphInputs:
     def of(self, count: int) -> tuple[Tensor, Tensor]:
         """The ids and positions of a graph of `count` tokens, int64 [count] each."""
         if count not in self._numbers:
-            self._numbers[count] = FixedArrays([count, count], self._device, np.int64)
-        ids, positions = self._numbers[count].arrays
-        return ids.on_device, positions.on_device
+            self._numbers[count] = FixedArrays([(2, count)], self._device, np.int64)
+        ids, positions = self._numbers[count].arrays[0].on_device
+        return ids, positions
 
     def fill(self, count: int, ids: Int64, positions: Int64) -> None:
         """Those of a step, [n] each, for a graph of `count` tokens, whose others are 0."""
         numbers, n = self._numbers[count], len(ids)
-        for array, values in zip(numbers.arrays, (ids, positions), strict=True):
-            array.filled[:n] = values
-            array.filled[n:] = 0
+        filled = numbers.arrays[0].filled
+        filled[0, :n], filled[1, :n] = ids, positions
+        filled[:, n:] = 0
         self._copied.wait()
         numbers.send()
         self._copied.set()

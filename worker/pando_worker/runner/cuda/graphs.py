@@ -6,13 +6,14 @@ import time
 import torch
 
 from pando_worker.attention.backend import AttentionBackend
+from pando_worker.attention.device_pages import Padding
 from pando_worker.attention.flashinfer_backend import FlashinferAttention
 from pando_worker.attention.flashinfer_graphs import FlashinferGraphs
 from pando_worker.attention.flashinfer_pieces import AttentionPieces
 from pando_worker.models.layers.causal_lm import CausalLM
 from pando_worker.progress import Report
 from pando_worker.runner.cuda.capture import CudaCapture
-from pando_worker.runner.cuda.cuda_graph import CudaGraphRunner, Padding, graph_sizes
+from pando_worker.runner.cuda.cuda_graph import CudaGraphRunner, graph_sizes
 from pando_worker.runner.cuda.cuda_path import most_tokens
 from pando_worker.runner.cuda.graph_inputs import GraphInputs
 from pando_worker.runner.cuda.piecewise_graph import PiecewiseGraphs, piece_sizes
@@ -68,12 +69,10 @@ def capture_graphs(
     if rows:
         decodes = CudaGraphRunner(
             model,
-            FlashinferGraphs(attention, rows[-1], loaded.context_length),
+            FlashinferGraphs(attention, rows[-1], loaded.context_length, padding),
             futures,
             inputs,
             sizes=rows,
-            page_size=settings.page_size,
-            padding=padding,
             capture=capture,
             report=lambda stage, done: report(stage, share + (1 - share) * done),
         )
