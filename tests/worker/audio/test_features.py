@@ -1,14 +1,17 @@
-"""Features are those of transformers' extractor."""
+"""Features are those of transformers' extractor without torch, and near those with torch."""
 
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
 from transformers import WhisperFeatureExtractor
+from transformers.models.whisper import feature_extraction_whisper
 
+from pando_worker.audio.arrays import Features
 from pando_worker.audio.features import FeatureExtractor
 from pando_worker.audio.heard import FEATURES, Heard, digest_of
-from tests.worker.audio.sounds import RATE, chirp, noise
+from tests.worker.audio.sounds import RATE, Wave, chirp, noise
 
 
 @pytest.fixture(scope="module", params=[80, 128])
@@ -27,23 +30,39 @@ def test_features_are_those_of_transformers(
 ) -> None:
     ours, theirs = both
     sound = chirp(seconds) + noise(seconds)
-    is_long = len(sound) > 30 * RATE
-    expected = theirs(  # as transformers' pipeline calls it
-        sound,
-        sampling_rate=RATE,
-        return_tensors="np",
-        **({"truncation": False, "padding": "longest"} if is_long else {}),
-    ).input_features[0]
     found = ours.features(sound)
+    expected = features_of(theirs, sound, torch=False)
+    assert found.dtype == np.float32
     assert found.shape == expected.shape == (ours.mel_bins, max(3000, len(sound) // 160))
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+    # It computes in float32, which loses that much where a frame has little.
+    np.testing.assert_allclose(found, features_of(theirs, sound, torch=True), rtol=0, atol=1e-4)
 
 
-def test_silence_has_features(both: tuple[FeatureExtractor, WhisperFeatureExtractor]) -> None:
+@pytest.mark.parametrize("torch", [False, True])
+def test_silence_has_features(
+    both: tuple[FeatureExtractor, WhisperFeatureExtractor], *, torch: bool
+) -> None:
     ours, theirs = both
     silence = np.zeros(RATE, np.float32)
-    expected = theirs(silence, sampling_rate=RATE, return_tensors="np").input_features[0]
-    np.testing.assert_array_equal(ours.features(silence), expected)
+    np.testing.assert_array_equal(ours.features(silence), features_of(theirs, silence, torch=torch))
+
+
+def features_of(extractor: WhisperFeatureExtractor, sound: Wave, *, torch: bool) -> Features:
+    """As transformers' pipeline calls it.
+
+    Args:
+        torch: whether it computes with torch
+    """
+    is_long = len(sound) > 30 * RATE
+    with mock.patch.object(feature_extraction_whisper, "is_torch_available", lambda: torch):
+        features: Features = extractor(
+            sound,
+            sampling_rate=RATE,
+            return_tensors="np",
+            **({"truncation": False, "padding": "longest"} if is_long else {}),
+        ).input_features[0]
+    return features
 
 
 def test_a_window_is_padded_with_zeros_as_that_of_transformers() -> None:

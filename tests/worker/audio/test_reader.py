@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 from collections.abc import Iterator
 
 import numpy as np
@@ -13,7 +14,8 @@ from pando_worker.audio.files import AudioLimits
 from pando_worker.audio.heard import FEATURES
 from pando_worker.audio.reader import AudioReader
 from pando_worker.reading import pool as reading
-from tests.worker.audio.sounds import RATE, encoded, noise, wav
+from tests.worker.audio.sounds import encoded, noise, wav
+from tests.worker.audio.test_features import features_of
 
 LIMITS = AudioLimits(max_bytes=10**7, max_seconds=100.0)
 
@@ -33,13 +35,21 @@ async def test_a_file_becomes_features(reader: AudioReader) -> None:
     assert (reader.form.window, reader.form.frames_per_s) == (3000, 100.0)
     sound = noise(40.0)
     heard = await reader.read(encoded(sound, "wav", "pcm_f32le"))
-    expected = WhisperFeatureExtractor()(
-        sound, sampling_rate=RATE, truncation=False, padding="longest", return_tensors="np"
-    ).input_features[0]
+    expected = features_of(WhisperFeatureExtractor(), sound, torch=False)
     np.testing.assert_allclose(heard.arrays[FEATURES], expected, rtol=0, atol=1e-6)
     assert (heard.seconds, heard.frames) == (40.0, 4000)
     assert [piece.end for piece in heard.pieces][-1] == 4000
     assert len(heard.pieces) == 2
+
+
+async def test_a_process_that_reads_sound_has_no_torch(reader: AudioReader) -> None:
+    await reader.loaded()
+    await reader.read(wav(noise(1.0)))
+    assert not await reader.pool.run(has_torch)
+
+
+def has_torch() -> bool:
+    return "torch" in sys.modules
 
 
 async def test_digest_is_of_what_is_heard(reader: AudioReader) -> None:

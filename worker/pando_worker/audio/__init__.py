@@ -17,5 +17,5 @@ Read in this order:
     tokens.py     special tokens and rules of a model
     errors.py     why a file cannot be used
 
-Imports of the worker's other rooms only `reading/`. Without torch, except in the reading processes.
+Imports of the worker's other rooms only `reading/`. Without torch.
 """

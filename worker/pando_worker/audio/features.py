@@ -1,4 +1,4 @@
-"""Log-mel features, equal to those of transformers' `WhisperFeatureExtractor`.
+"""Log-mel features, equal to those of transformers' `WhisperFeatureExtractor` without torch.
 
 That class needs a gigabyte for an hour, since it transforms everything at once. This one transforms
 blocks, into the array that it returns.
@@ -8,20 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
 
 from pando_worker.audio.arrays import Features, Samples
 
-_BLOCK = 3000  # frames that are transformed at once
+_BLOCK = 1000  # frames that are transformed at once
 _RANGE = 8.0  # powers of ten below the loudest that features distinguish
-
-
-def use_one_thread() -> None:
-    """In this process, from now on. Several processes read files, beside the engine, whose threads
-    want the cores. Measured for half a minute of sound on two busy cores: 72 ms of CPU time with
-    two threads, which wait for each other by spinning, and 18 with one."""
-    import torch
-
-    torch.set_num_threads(1)
 
 
 class FeatureExtractor:
@@ -43,8 +36,6 @@ class FeatureExtractor:
         self._take(WhisperFeatureExtractor.from_pretrained(model_dir, local_files_only=True))
 
     def _take(self, extractor: Any) -> None:
-        import torch
-
         if extractor.dither:
             raise ValueError("its preprocessor_config.json has dither, which makes features random")
         self.rate: int = extractor.sampling_rate
@@ -53,7 +44,8 @@ class FeatureExtractor:
         self.hop: int = extractor.hop_length
         self._size: int = extractor.n_fft
         self._most_samples: int = extractor.n_samples
-        self._filters = torch.from_numpy(extractor.mel_filters).to(torch.float32).T.contiguous()
+        self._hann = np.hanning(self._size + 1)[:-1]
+        self._bands = _bands(extractor.mel_filters)
 
     def features(self, samples: Samples) -> Features:
         """Of the whole sound. What is shorter than a window is silent up to its end, as that of
@@ -73,17 +65,26 @@ class FeatureExtractor:
         return found
 
     def _log_mel(self, samples: Samples) -> Features:
-        import torch
-
-        window = torch.hann_window(self._size)
-        spectrum = torch.stft(
-            torch.from_numpy(samples),
-            self._size,
-            self.hop,
-            window=window,
-            center=False,
-            return_complex=True,
-        )
-        power = (spectrum.abs() ** 2).contiguous()
-        logarithm: Features = torch.clamp(self._filters @ power, min=1e-10).log10().numpy()
+        frames = sliding_window_view(samples, self._size)[:: self.hop] * self._hann
+        spectrum = np.ascontiguousarray(np.fft.rfft(frames).T)  # [frequencies, frames]
+        power = spectrum.real**2 + spectrum.imag**2
+        mel = np.stack([(weights * power[band]).sum(axis=0) for band, weights in self._bands])
+        logarithm: Features = np.log10(np.maximum(mel, 1e-10)).astype(np.float32)
         return logarithm
+
+
+def _bands(filters: NDArray[np.float64]) -> list[tuple[slice, NDArray[np.float64]]]:
+    """For each mel bin the frequencies that count and their weights, [n, 1].
+
+    These are few, and a whole product would be one of BLAS: its threads wait by spinning, in each
+    of several processes beside the engine.
+
+    Args:
+        filters: [frequencies, mel bins]
+    """
+    found = []
+    for weights in filters.T:
+        counted = np.flatnonzero(weights)
+        band = slice(counted[0], counted[-1] + 1) if len(counted) else slice(0)
+        found.append((band, weights[band, None]))
+    return found

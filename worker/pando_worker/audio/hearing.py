@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from pando_worker.audio.features import FeatureExtractor, use_one_thread
+from pando_worker.audio.features import FeatureExtractor
 from pando_worker.audio.files import AudioLimits, samples_of
 from pando_worker.audio.heard import FEATURES, Heard, digest_of
 from pando_worker.audio.pauses import loudness_of, pieces_of
 from pando_worker.reading.array_file import StoredRead, store
 from pando_worker.reading.pool import is_cancelled
+from pando_worker.reading.torchless import without_torch
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +26,10 @@ class FeatureForm:
 
 
 def load(model_dir: Path) -> None:
-    """Prepare this process. Raises as `FeatureExtractor` does."""
+    """Prepare this process, which has not imported torch. Raises as `FeatureExtractor` does."""
     global _extractor
-    use_one_thread()
-    _extractor = FeatureExtractor(model_dir)
+    with without_torch():
+        _extractor = FeatureExtractor(model_dir)
 
 
 def known() -> FeatureForm:

@@ -20,12 +20,13 @@ from pando_fleet.images.rule import ImageRule
 from pando_worker.models.kinds.text_part import VideoForm
 from pando_worker.reading.array_file import Array, StoredRead, store
 from pando_worker.reading.pool import is_cancelled
+from pando_worker.reading.torchless import without_torch
 from pando_worker.vision.bounds import bounded
 from pando_worker.vision.decoding import data_of, decode
 from pando_worker.vision.detail import LOW, arguments_of
 from pando_worker.vision.errors import ImageError
 from pando_worker.vision.processed import Place, Processed, digest_of
-from pando_worker.vision.processors import GRIDS, make_processor, without_torch
+from pando_worker.vision.processors import GRIDS, make_processor
 from pando_worker.vision.rules import rule_of
 from pando_worker.vision.video_files import VideoLimits, reading
 from pando_worker.vision.videos import VideoProcessor, read_fields

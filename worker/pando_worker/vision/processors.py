@@ -4,8 +4,6 @@ Torchvision resizes differently, and images need none of it. But some processors
 have a part for videos that does, and some cannot be imported without it: these are our own.
 """
 
-import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,22 +33,6 @@ def make_processor(model_dir: Path) -> Any:
         processor = AutoProcessor.from_pretrained(model_dir, local_files_only=True)
     processor.image_processor = images
     return processor
-
-
-@contextmanager
-def without_torch() -> Iterator[None]:
-    """Lets transformers take torch for not installed, also after the block. It would import torch,
-    which takes 3 s of CPU and 370 MB, although it computes with Pillow and numpy.
-
-    For a process that has not imported torch. After the block it can.
-    """
-    assert "torch" not in sys.modules, "it would be loaded twice"
-    os.environ["TRANSFORMERS_NO_ADVISORY_WARNINGS"] = "1"  # one says that there is no torch
-    sys.modules["torch"] = None  # type: ignore[assignment]  # Python's way to refuse an import
-    try:
-        yield
-    finally:
-        del sys.modules["torch"]
 
 
 @contextmanager
