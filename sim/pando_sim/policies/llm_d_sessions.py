@@ -35,7 +35,7 @@ IDLE_S = 60.0
 
 
 @dataclass(slots=True, eq=False)
-class Session:
+class KnownSession:
     tokens: int = 0
     replica: str = ""  # where it is active; empty: it is not
     is_back: bool = False  # it was active before
@@ -44,11 +44,11 @@ class Session:
 
 
 @dataclass(slots=True)
-class Call:
+class SessionCall:
     """A session's call at its replica, as the lease of its route."""
 
     policy: "ActiveSessions"
-    session: Session
+    session: KnownSession
     tokens: int  # of prompt and answer
 
     def answered(self, *, complete: bool) -> None:
@@ -68,14 +68,14 @@ class ActiveSessions:
         self._context = context
         self._longest_tokens = longest_tokens
         self._scorers = Scorers(context, page_size)
-        self._sessions: dict[str, Session] = {}  # by name
-        self._waiting: list[tuple[Session, Question]] = []  # as they came
+        self._sessions: dict[str, KnownSession] = {}  # by name
+        self._waiting: list[tuple[KnownSession, Question]] = []  # as they came
 
     async def place(self, question: Question) -> Route | Held:
         tokens = question.prompt_tokens + question.request.output_tokens
         if not question.request.session or tokens > self._longest_tokens:
             return route_to(question, *self._scorers.choose(question))
-        session = self._sessions.setdefault(question.request.session, Session())
+        session = self._sessions.setdefault(question.request.session, KnownSession())
         session.tokens = question.prompt_tokens
         own = tuple(member for member in question.allowed if member.name == session.replica)
         if own:
@@ -90,12 +90,12 @@ class ActiveSessions:
         member, chunks = chosen
         session.calls += 1
         self._pause_idle(member)
-        return route_to(question, member, chunks, Call(self, session, tokens))
+        return route_to(question, member, chunks, SessionCall(self, session, tokens))
 
     def close(self) -> None:
         pass
 
-    def call_ended(self, session: Session) -> None:
+    def call_ended(self, session: KnownSession) -> None:
         if not session.calls:
             session.idle_s = self._context.monotonic_s()
             self._context.after(IDLE_S, self._let_in)
@@ -118,14 +118,14 @@ class ActiveSessions:
             self._waiting.remove(first)
             self._context.go_on(question.request.number)
 
-    def _first(self) -> tuple[Session, Question]:
+    def _first(self) -> tuple[KnownSession, Question]:
         returning = (each for each in self._waiting if each[0].is_back)
         return next(returning, self._waiting[0])
 
-    def _is_first(self, session: Session) -> bool:
+    def _is_first(self, session: KnownSession) -> bool:
         return not self._waiting or (session.is_back and not self._first()[0].is_back)
 
-    def _activate(self, session: Session, question: Question) -> tuple[Member, int] | None:
+    def _activate(self, session: KnownSession, question: Question) -> tuple[Member, int] | None:
         """Where it is active from now on, and the chunks there; None if no replica has room."""
         roomy = tuple(one for one in question.allowed if self._has_room(one, session.tokens))
         if not roomy:
@@ -146,11 +146,11 @@ class ActiveSessions:
                 session.replica = ""
                 over -= session.tokens
 
-    def _active(self, member: Member) -> list[Session]:
+    def _active(self, member: Member) -> list[KnownSession]:
         return [each for each in self._sessions.values() if each.replica == member.name]
 
 
-def _tokens(sessions: Sequence[Session]) -> int:
+def _tokens(sessions: Sequence[KnownSession]) -> int:
     return sum(session.tokens for session in sessions)
 
 

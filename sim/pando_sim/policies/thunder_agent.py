@@ -76,7 +76,7 @@ class Program:
 
 
 @dataclass(slots=True)
-class Call:
+class ProgramCall:
     """A program's call at its backend, as the lease of its route."""
 
     program: Program
@@ -123,7 +123,7 @@ class ThunderAgent:
             return HELD
         program.has_run = True
         program.calls += 1
-        return route_to(question, allowed[program.backend], 0, Call(program, tokens))
+        return route_to(question, allowed[program.backend], 0, ProgramCall(program, tokens))
 
     def close(self) -> None:
         pass
