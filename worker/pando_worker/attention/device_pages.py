@@ -107,8 +107,7 @@ class DevicePages:
         self._tables = dict(zip(kinds, memory, strict=True))
         # A step's changes of both are put here at once.
         self._numbers = memory.view(-1)
-        self._width = np.int64(size.pages)
-        self._begins = np.arange(len(memory), dtype=np.int64)[:, None] * memory[0].numel()
+        self._width, self._size = np.int64(size.pages), memory[0].numel()
 
     def pad(self, page: int, window_page: int | None) -> None:
         """Let the padding row have this page, and this one for layers with windows."""
@@ -119,12 +118,12 @@ class DevicePages:
     def apply(self, changes: PageChanges, staging: Staging) -> None:
         if not len(changes.rows):
             return
-        pages = changes.pages
+        places, pages = changes.rows * self._width + changes.columns, changes.pages
         if True in self._tables:
             assert changes.window_pages is not None
+            places = np.concatenate((places, places + self._size))
             pages = np.concatenate((pages, changes.window_pages))
-        places = changes.rows * self._width + changes.columns + self._begins  # [tables, n]
-        at, pages_there = staging.on_device(places.view(np.int32).reshape(-1), pages)
+        at, pages_there = staging.on_device(places.view(np.int32), pages)
         self._numbers.index_copy_(0, at.view(torch.int64), pages_there)
 
     def listed(self, asked: AskedPages, count: int, most: int, *, released: bool) -> Tensor:

@@ -1,6 +1,5 @@
 """flashinfer's attention for CUDA graphs: decodes with a fixed number of rows in fixed memory."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -77,21 +76,61 @@ class FlashinferGraphs:
         return all(np.minimum(listed, most).sum() + padding <= MOST_PAGES for most in self._cut)
 
 
-class _CallOfKind(NamedTuple):
-    """A call for one kind of layer, and its rows, whose arrays are sent with those of others.
+class _RowsOfWindow:
+    """What rows list in layers with one window, in arrays that are sent with those of others.
 
     Attributes:
-        released: whether the layers release pages behind their window
-        paged: the rows on the host, filled for each step
+        paged: on the host, filled for each step
         pinned: for plans
         asked: for lists of the device's tables
     """
 
+    def __init__(
+        self,
+        window: int | None,
+        firsts: FixedArray,
+        indptr: FixedArray,
+        lengths: FixedArray,
+        new_indptr: FixedArray,
+        last_lens: FixedArray,
+        req_rows: FixedArray,
+    ) -> None:
+        """
+        Args:
+            lengths: without a window filled already
+            new_indptr, last_lens, req_rows: the same for all windows; the last of the device's
+                tables
+        """
+        self._window = window
+        arrays = firsts, indptr, last_lens, lengths
+        self.paged = PagedRows(*(array.filled for array in arrays))
+        self.pinned = PinnedRows(new_indptr.pinned, *(array.pinned for array in arrays[1:]))
+        self.asked = AskedPages(req_rows.on_device, firsts.on_device, indptr.on_device)
+
+    def fill(self, seq_lens: Int32, pages: Int32, page_size: int) -> None:
+        """
+        Args:
+            pages: of each row, the one of its last token included
+        """
+        paged = self.paged
+        if self._window is not None:  # as `first_pages_seen`, of decodes
+            np.subtract(seq_lens, self._window, out=paged.firsts)
+            np.maximum(paged.firsts, 0, out=paged.firsts)
+            np.floor_divide(paged.firsts, page_size, out=paged.firsts)
+            np.subtract(seq_lens, paged.firsts * page_size, out=paged.lengths)
+            pages = pages - paged.firsts
+        np.add.accumulate(pages, out=paged.indptr[1:])
+
+
+class _CallOfKind(NamedTuple):
+    """
+    Attributes:
+        released: whether the kind's layers release pages behind their window
+    """
+
     call: AttentionCall
     released: bool
-    paged: PagedRows
-    pinned: PinnedRows
-    asked: AskedPages
+    rows: _RowsOfWindow
 
 
 class FixedDecodes:
@@ -114,31 +153,42 @@ class FixedDecodes:
         """
         self._attention, self._padding = attention, padding
         self._released = sorted(set(attention.released.values()))
-        kinds, page_size = attention.kinds, attention.formats.page_size
-        of_kinds = [(len(kinds), count) for count in (rows, rows + 1, rows, rows)]
-        shapes = [(rows + 1,), (2 + len(self._released), rows), *of_kinds]
+        windows = list(dict.fromkeys(kind.window for kind in attention.kinds))
+        own_rows, of_windows = 3 + len(self._released), [(rows,), (rows + 1,), (rows,)]
+        shapes = [(rows + 1,), (own_rows, rows), *of_windows * len(windows)]
         self._arrays = FixedArrays(shapes, attention.device)
-        new_indptr, own, *listed = self._arrays.arrays
+        new_indptr, own, *others = self._arrays.arrays
         new_indptr.filled[:] = np.arange(rows + 1)
-        # Of each row: its tokens, its row of the device's tables, and its token's slots.
+        # Of each row: its tokens, those in its last page, its row of the device's tables, and its
+        # token's slots.
         self._own = own.filled
+        page_size = attention.formats.page_size
         slots = [padding.pages[released] * page_size for released in self._released]
-        self._of_padding = np.array([1, padding.row, *slots], dtype=np.int32)[:, None]
-        self._paged = PagedRows(*(array.filled for array in listed))
-        self._windows = _windows(kinds)
-        self._calls = {
-            kind: _call_of_kind(
-                kind,
-                attention,
-                FixedRows.new(rows, pages[kind]),
+        self._of_padding = np.array([1, 1, padding.row, *slots], dtype=np.int32)[:, None]
+        self._rows = {
+            window: _RowsOfWindow(
+                window,
+                firsts,
+                indptr,
+                own.at(0) if window is None else lengths,
                 new_indptr,
                 own.at(1),
-                [array.at(index) for array in listed],
+                own.at(2),
             )
-            for index, kind in enumerate(kinds)
+            for window, firsts, indptr, lengths in zip(
+                windows, others[::3], others[1::3], others[2::3], strict=True
+            )
+        }
+        self._calls = {
+            kind: _CallOfKind(
+                _call(attention, kind, FixedRows.new(rows, pages[kind])),
+                attention.released[kind],
+                self._rows[kind.window],
+            )
+            for kind in attention.kinds
         }
         # What the graph reads.
-        self._sent_slots = own.on_device[2:]
+        self._sent_slots = own.on_device[3:]
         self._slots = self._sent_slots.to(attention.slot_dtype)
         self._slots_of = dict(zip(self._released, self._slots, strict=True))
 
@@ -152,28 +202,30 @@ class FixedDecodes:
         tables, most = attention.tables_of(batch), batch.page_table.shape[1]
         if tables is None:
             batch = self._with_tables_of_padding(batch)
-        for call, released, paged, pinned, asked in self._calls.values():
+        for call, released, rows in self._calls.values():
             if tables is None:
-                listed = pages_of(batch, slice(None), paged, released)
+                listed = pages_of(batch, slice(None), rows.paged, released)
                 pages = to_device(listed, attention.device)
             else:
-                pages = tables.listed(asked, int(paged.indptr[-1]), most, released=released)
-            call.plan(pinned, pages)
+                count = int(rows.paged.indptr[-1])
+                pages = tables.listed(rows.asked, count, most, released=released)
+            call.plan(rows.pinned, pages)
         attention.staging.mark()
 
     def _fill(self, batch: ForwardBatch) -> None:
         own, count = self._own, len(batch.seq_lens)
-        own[0, :count], own[1, :count] = batch.seq_lens, batch.req_rows
-        for slots, released in zip(own[2:], self._released, strict=True):
+        own[0, :count], own[2, :count] = batch.seq_lens, batch.req_rows
+        for slots, released in zip(own[3:], self._released, strict=True):
             slots[:count] = page_numbers(batch, released)[1]
-        own[:, count:] = self._of_padding
-        seq_lens, firsts = own[0], self._paged.firsts
-        page_size = self._attention.formats.page_size
-        if self._windows is not None:  # as `first_pages_seen`, of all kinds
-            np.subtract(seq_lens, self._windows, out=firsts)
-            np.maximum(firsts, 0, out=firsts)
-            np.floor_divide(firsts, page_size, out=firsts)
-        self._paged.fill(seq_lens, page_size)
+        if count < own.shape[1]:
+            own[:, count:] = self._of_padding
+        seq_lens, page_size = own[0], self._attention.formats.page_size
+        # Of the last token: its page, and its place in that.
+        pages, places = np.divmod(seq_lens - 1, page_size)
+        np.add(places, 1, out=own[1])
+        pages += 1
+        for rows in self._rows.values():
+            rows.fill(seq_lens, pages, page_size)
 
     def _with_tables_of_padding(self, batch: ForwardBatch) -> ForwardBatch:
         more = self._own.shape[1] - len(batch.seq_lens)
@@ -206,29 +258,6 @@ class FixedDecodes:
         return attention.run_decodes(self._calls[kind].call, q, layer)
 
 
-def _call_of_kind(
-    kind: AttentionKind,
-    attention: FlashinferAttention,
-    fixed: FixedRows,
-    new_indptr: FixedArray,
-    req_rows: FixedArray,
-    arrays: Sequence[FixedArray],
-) -> _CallOfKind:
-    """
-    Args:
-        req_rows: of the device's tables
-        arrays: those of its `PagedRows`
-    """
-    firsts, indptr, last_lens, lengths = arrays
-    return _CallOfKind(
-        _call(attention, kind, fixed),
-        attention.released[kind],
-        PagedRows(*(array.filled for array in arrays)),
-        PinnedRows(new_indptr.pinned, indptr.pinned, last_lens.pinned, lengths.pinned),
-        AskedPages(req_rows.on_device, firsts.on_device, indptr.on_device),
-    )
-
-
 def _call(attention: FlashinferAttention, kind: AttentionKind, fixed: FixedRows) -> AttentionCall:
     """For decodes, in fixed memory."""
     library, formats, memory = attention.library, attention.formats, attention.memories[kind]
@@ -236,14 +265,6 @@ def _call(attention: FlashinferAttention, kind: AttentionKind, fixed: FixedRows)
         is_fa3 = is_hopper(attention.device)
         return LatentCall(library, kind, formats, memory.workspace, fixed, is_fa3=is_fa3)
     return KernelCall(library, kind, Role.DECODE, formats, memory, fixed)
-
-
-def _windows(kinds: Sequence[AttentionKind]) -> Int32 | None:
-    """[kinds, 1], where all keys are seen larger than any context; None if no kind has one."""
-    if all(kind.window is None for kind in kinds):
-        return None
-    most = np.iinfo(np.int32).max
-    return np.array([[kind.window or most] for kind in kinds], dtype=np.int32)
 
 
 def _most_pages(kind: AttentionKind, context_length: int, page_size: int) -> int:

@@ -15,10 +15,7 @@ from pando_worker.batch import ForwardBatch, Int32
 
 @dataclass(frozen=True, slots=True)
 class PagedRows:
-    """Rows, of which some pages are listed row after row, with their token counts.
-
-    Several kinds of layers may each list other pages of the same rows: [kinds, rows] then.
-    """
+    """Rows, of which some pages are listed row after row, with their token counts."""
 
     firsts: Int32  # [rows], the first listed page of each
     indptr: Int32  # [rows + 1], the start of each row's pages in the list
@@ -39,7 +36,7 @@ class PagedRows:
         # Of the last token: its page among those that are listed, and its place in that.
         pages, places = np.divmod(self.lengths - 1, page_size)
         np.add(places, 1, out=self.last_lens)
-        np.add.accumulate(pages + 1, axis=-1, out=self.indptr[..., 1:])
+        np.add.accumulate(pages + 1, out=self.indptr[1:])
 
 
 def first_pages_seen(batch: ForwardBatch, window: int | None) -> Int32:

@@ -89,7 +89,7 @@ def padding_in(page: int) -> Mutate:
     def mutate(engine: Engine, patch: pytest.MonkeyPatch) -> None:
         for attention in decodes(engine):
             of_padding = attention._of_padding.copy()
-            of_padding[1], of_padding[2:] = page, page * PAGE_SIZE
+            of_padding[2], of_padding[3:] = page, page * PAGE_SIZE
             patch.setattr(attention, "_of_padding", of_padding)
 
     return mutate
@@ -122,9 +122,9 @@ def stale_slots(engine: Engine, patch: pytest.MonkeyPatch) -> None:
     fill = FixedDecodes._fill
 
     def mutated(attention: FixedDecodes, batch: ForwardBatch) -> None:
-        slots = attention._own[2:].copy()
+        slots = attention._own[3:].copy()
         fill(attention, batch)
-        attention._own[2:] = slots
+        attention._own[3:] = slots
 
     patch.setattr(FixedDecodes, "_fill", mutated)
 
