@@ -4,9 +4,9 @@ users.
     form.py          what is in a file: a `Header`, then a `Record` for each request that has ended,
                      and at times a `FleetState`
     recording.py     a router's recording as a whole
-    recorder.py      observes requests, makes the lines of a dozen at once, writes them in a thread
+    recorder.py      observes requests, makes lines of some dozens, writes them in a thread
     disguise.py      hides keys and names behind a secret
-    entry.py         makes the records of requests that have ended
+    entry.py         makes a request's record
     fleet_states.py  makes the lines about the fleet
     switch.py        on and off, for all routers
     files.py         the files, bounded in bytes and days

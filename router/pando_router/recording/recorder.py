@@ -1,9 +1,9 @@
 """Records requests when they have ended: the event loop makes the lines, a thread writes them.
 
-The loop only keeps a request that has ended, and makes the lines of about a dozen at once, which
-takes less time than one by one, and much less than a thread would need for it beside a busy loop.
-The waiting lines are bounded. Those that do not fit, or that the disk refuses, are dropped and
-counted.
+The loop makes a request's record when it ends: some requests later, what it is made of is no longer
+in the processor's cache. It hides the keys of some dozens at once, and packs their lines: a thread
+would need much more for it beside a busy loop. The waiting lines are bounded. Those that do not
+fit, or that the disk refuses, are dropped and counted.
 """
 
 import asyncio
@@ -11,7 +11,6 @@ import logging
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from math import inf
 from pathlib import Path
 from time import perf_counter, time
 
@@ -21,10 +20,10 @@ from pando_router.configuration.live import Live
 from pando_router.configuration.settings import RouterSettings
 from pando_router.exchange.exchange import Exchange, Listener, Order
 from pando_router.recording.disguise import Disguise
-from pando_router.recording.entry import Observed, records_of
+from pando_router.recording.entry import hide, record_of
 from pando_router.recording.files import Files
 from pando_router.recording.folder import delete_old
-from pando_router.recording.form import FleetState, Header
+from pando_router.recording.form import FleetState, Header, Record
 from pando_router.recording.switch import Switch
 from pando_router.telemetry.bounded_log import BoundedLog
 from pando_router.telemetry.metrics import Metrics
@@ -33,10 +32,8 @@ EVERY_S = 1.0  # between two writes: each wakes a thread beside a busy event loo
 CLEAN_S = 60.0  # between two looks for recordings that are too old
 MAX_WAITING = 64 * 1024 * 1024  # bytes of lines
 
-# Requests that have ended until their lines are made: a dozen, or one with a large body. More would
-# no longer be in the processor's cache.
-AT_ONCE_BYTES = 64 * 1024
-ENDED_BYTES = 4 * 1024  # of a request without its body
+AT_ONCE_BYTES = 32 * 1024  # of records whose lines are made at once
+RECORD_BYTES = 1024  # size of a record in memory, without its keys
 
 # In one piece: each waits for the interpreter's lock, and takes it from a busy event loop.
 MOST_WRITTEN = 4 * 1024 * 1024
@@ -90,9 +87,9 @@ class Recorder(Listener):
             days=settings.record_days,
         )
         self._switch = switch
-        self._open: dict[Exchange, Observed] = {}  # in the order of arrival
-        self._ended: list[Observed] = []
-        self._ended_bytes = 0
+        self._open: dict[Exchange, float] = {}  # start times, in the order of arrival
+        self._records: list[Record] = []  # of which no lines are made yet
+        self._record_bytes = 0
         self._waiting: list[Lines] = []
         self._num_bytes = 0  # of lines that wait or are being written
         self._writing: asyncio.Task[None] | None = None
@@ -110,16 +107,20 @@ class Recorder(Listener):
 
     def body_read(self, exchange: Exchange, order: Order) -> None:
         if self._switch.on and order.prompt.request.computes:
-            tail = exchange.keep_tail()
-            self._open[exchange] = Observed(exchange, order, tail, perf_counter())
+            exchange.keep_tail()
+            self._open[exchange] = self._began + perf_counter()
 
     def ended(self, exchange: Exchange) -> None:
-        observed = self._open.pop(exchange, None)
-        if observed is None:
+        at = self._open.pop(exchange, None)
+        if at is None:
             return
-        self._ended.append(observed)
-        self._ended_bytes += ENDED_BYTES + len(observed.order.body)
-        if self._ended_bytes >= AT_ONCE_BYTES:
+        now = self._began + perf_counter()
+        oldest = next(iter(self._open.values()), now)
+        expected_tokens = self._live.settings.expected_output_tokens
+        record = record_of(exchange, at, now, oldest, expected_tokens)
+        self._records.append(record)
+        self._record_bytes += RECORD_BYTES + len(record.keys)
+        if self._record_bytes >= AT_ONCE_BYTES:
             self._pack()
 
     def add(self, state: FleetState) -> None:
@@ -129,17 +130,10 @@ class Recorder(Listener):
 
     def _pack(self) -> None:
         """Makes the lines of the requests that have ended."""
-        if not self._ended:
+        if not self._records:
             return
-        ended, self._ended, self._ended_bytes = self._ended, [], 0
-        oldest = next(iter(self._open.values()), None)
-        records = records_of(
-            ended,
-            inf if oldest is None else oldest.read_s,
-            self._began,
-            self._live.settings.expected_output_tokens,
-            self._disguise,
-        )
+        records, self._records, self._record_bytes = self._records, [], 0
+        hide(records, self._disguise)
         self._wait(Lines(_encode_lines(records), len(records)))
 
     def _wait(self, lines: Lines) -> None:
