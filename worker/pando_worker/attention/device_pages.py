@@ -110,10 +110,17 @@ class DevicePages:
         self._width, self._size = np.int64(size.pages), memory[0].numel()
 
     def pad(self, page: int, window_page: int | None) -> None:
-        """Let the padding row have this page, and this one for layers with windows."""
+        """Let the padding row have this page, and this one for layers with windows. Lists it once,
+        so that a lister's kernel is compiled before there are requests."""
         self._tables[False][self.padding_row].fill_(page)
         if window_page is not None:
             self._tables[True][self.padding_row].fill_(window_page)
+        first, rows = (
+            torch.full((1,), number, dtype=torch.int32, device=self._numbers.device)
+            for number in (0, self.padding_row)
+        )
+        indptr = torch.arange(2, dtype=torch.int32, device=self._numbers.device)
+        self.listed(AskedPages(rows, first, indptr), 1, 1, released=False)
 
     def apply(self, changes: PageChanges, staging: Staging) -> None:
         if not len(changes.rows):

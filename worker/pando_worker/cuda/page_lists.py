@@ -21,7 +21,10 @@ def list_pages(
     return out
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+# Arrays are parts of others, which begin anywhere: one variant for all, compiled at the start.
+@triton.jit(  # type: ignore[untyped-decorator]
+    do_not_specialize_on_alignment=["table", "rows", "firsts", "indptr", "out"]
+)
 def _list_pages(  # type: ignore[no-untyped-def]
     table,
     width,
