@@ -41,12 +41,12 @@ def repeat(run: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
 class Sized:
     """The torch backend for one number of rows."""
 
-    def __init__(self, attention: TorchAttention, rows: int) -> None:
-        self._attention, self._rows = attention, rows
+    def __init__(self, attention: TorchAttention, rows: int, padding: Padding) -> None:
+        self._attention, self._rows, self._padding = attention, rows, padding
 
     def plan(self, batch: ForwardBatch) -> None:
         assert len(batch.seq_lens) == len(batch.input_ids)
-        self._attention.plan(padded(batch, self._rows, PADDING))
+        self._attention.plan(padded(batch, self._rows, self._padding))
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, layer: AttentionLayer) -> Tensor:
         assert len(q) == self._rows
@@ -56,12 +56,12 @@ class Sized:
 class Fixed:
     """A `FixedAttention` on the torch backend."""
 
-    def __init__(self, attention: TorchAttention) -> None:
-        self._attention = attention
+    def __init__(self, attention: TorchAttention, padding: Padding = PADDING) -> None:
+        self._attention, self._padding = attention, padding
         self.is_willing = True
 
     def at(self, rows: int) -> AttentionBackend:
-        return Sized(self._attention, rows)
+        return Sized(self._attention, rows, self._padding)
 
     def takes(self, batch: ForwardBatch, rows: int) -> bool:
         return self.is_willing

@@ -5,9 +5,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from pando_worker.attention.device_pages import Padding
 from pando_worker.attention.torch_backend import TorchAttention
 from pando_worker.rates import Rate
-from pando_worker.runner.cuda.cuda_graph import CudaGraphRunner, Padding
+from pando_worker.runner.cuda.cuda_graph import CudaGraphRunner
 from pando_worker.runner.cuda.graph_inputs import GraphInputs
 from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.runner.threaded import ThreadedRunner
@@ -47,17 +48,16 @@ def engines_with(seer: Seer, *, graphs: bool = False, **settings: Any) -> Iterat
     loaded = runner.pools
     if graphs:
         assert isinstance(runner.attention, TorchAttention)
+        padding = Padding(
+            runner.capacity_tokens // PAGE_SIZE - 1,
+            loaded.window_pages - 1 if loaded.window else None,
+        )
         runner.graphs = CudaGraphRunner(
             runner._model,
-            Fixed(runner.attention),
+            Fixed(runner.attention, padding),
             runner._futures,
             GraphInputs(4, CPU, None),
             sizes=[1, 2, 4],
-            page_size=PAGE_SIZE,
-            padding=Padding(
-                runner.capacity_tokens // PAGE_SIZE - 1,
-                loaded.window_pages - 1 if loaded.window else None,
-            ),
             capture=repeat,
         )
     threaded = ThreadedRunner(runner)
