@@ -28,8 +28,9 @@
 --
 -- Not everything returns: single questions never do. So the pool counts, apart for first calls and for
 -- later ones, how often sessions returned, and for how many stays they paused: until their next call came,
--- also where that one waits for room then. With fewer returns than stays, memory for them costs the pool more than computation, so they weigh by that ratio, and the
--- working set counts as little against their calls. Where less than one in RARE of the tokens that stay is
+-- also where that one waits for room then. With fewer returns than stays, memory for them costs the pool
+-- more than computation, so they weigh by that ratio, and the working set counts as little against their
+-- calls. Where less than one in RARE of the tokens that stay is
 -- read again, nothing waits, and only a sample of the sessions is noted, to learn when that changes: those
 -- that add one of the landmarks, one in SAMPLED, whose keys end in a certain byte. So most short prompts
 -- only read the field '', and most long ones are noted.

@@ -1,4 +1,4 @@
-"""How long runs will still take is told by what has been played of them."""
+"""Runs say how long they will still take, from what has been played of them."""
 
 import pytest
 

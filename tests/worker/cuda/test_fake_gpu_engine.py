@@ -15,7 +15,7 @@ from pando_worker.attention.flashinfer_latent import LatentCall
 from pando_worker.attention.kernel_choice import Estimate
 from pando_worker.cuda.sum_norm import FlashinferSumNorm
 from tests.worker.adapters.peft_adapters import PeftAdapters
-from tests.worker.cuda.engine_world import SMALL
+from tests.worker.cuda.engine_world import ADAPTERS, ROUNDING_TO_FP8, SMALL, small_reference
 from tests.worker.cuda.fake_gpu.engine import Engine, fake_engine
 from tests.worker.cuda.fake_gpu.memory import CudaError
 from tests.worker.cuda.fake_gpu.mutations import (
@@ -32,12 +32,6 @@ from tests.worker.cuda.random_requests import TOLERANCE, Client
 from tests.worker.model.checkpoints import Reference
 from tests.worker.model.families import FAMILIES
 
-ADAPTERS: dict[str, dict[str, Any]] = {
-    "rank 8": {"r": 8, "lora_alpha": 16},
-    "rank 17": {"r": 17, "lora_alpha": 5},
-    "attention": {"r": 6, "target_modules": ["o_proj"]},
-}
-ROUNDING_TO_FP8 = 0.6  # in log-probabilities
 SETTINGS: dict[str, Any] = SMALL | {"max_loras": 2, "lora_ranks": 64}
 
 
@@ -186,12 +180,7 @@ def test_latents_are_attended_to_by_flashinfer(ranks: int, tmp_path: Path) -> No
 
 def test_weights_in_fp8_stay_so(tmp_path: Path) -> None:
     """Those of linear layers and of experts."""
-    case = FAMILIES["qwen3-moe"]
-    fields = case.fields | {"hidden_size": 128, "head_dim": 64, "moe_intermediate_size": 128}
-    fields["num_experts_per_tok"] = fields["num_experts"]
-    base = Reference(
-        tmp_path / "base", config_type=case.config_type, dtype=torch.bfloat16, std=0.08, **fields
-    )
+    base = small_reference("qwen3-moe", tmp_path / "base", moe_intermediate_size=128)
     served = in_fp8(base.path, tmp_path / "fp8", by_row)
     with fake_engine(served, capability=(8, 9), **SMALL) as engine:
         truth = PeftAdapters(base, tmp_path, {})
@@ -226,20 +215,13 @@ def test_windows_experts_and_shared_prefixes_in_thousands_of_steps(
 
 def others(name: str, folder: Path, steps: int, ranks: int = 1, **settings: Any) -> Counter[str]:
     """Other models than llama, without adapters."""
-    case = FAMILIES[name]
-    fields = case.fields | {"hidden_size": 128, "head_dim": 64}
-    if "num_experts_per_tok" in fields:
-        # All experts, as rounding to bfloat16 would decide between two that are nearly equal.
-        fields["num_experts_per_tok"] = fields["num_experts"]
-    base = Reference(
-        folder / "base", config_type=case.config_type, dtype=torch.bfloat16, std=0.08, **fields
-    )
+    base = small_reference(name, folder / "base")
     own = SMALL | {"window_ratio": 0.5} | settings
     with fake_engine(base.path, ranks=ranks, shared_bytes=20_000, **own) as engine:
         happened = ran(engine, PeftAdapters(base, folder, {}), steps)
         assert bool(engine.runner.kv_pool.windowed) == (name == "gemma2")
         assert engine.gpu.launched["attention, in a graph"] > 5
-        if "num_experts_per_tok" in fields:
+        if "num_experts_per_tok" in FAMILIES[name].fields:
             assert engine.gpu.launched["fused_experts, in a graph"] > 5
             assert not engine.gpu.launched["expert_product"]
         if steps > 1000:

@@ -14,7 +14,6 @@ import pytest
 import torch
 
 from pando_worker.attention import flashinfer_backend, flashinfer_graphs
-from pando_worker.batch import ForwardBatch, Int32, Step, StepResult
 from pando_worker.cuda import fp8, nucleus, ops, sum_norm
 from pando_worker.models.lora.linear import LoraMemory, PackedAdapter
 from pando_worker.ranks.follower import follow
@@ -24,7 +23,7 @@ from pando_worker.runner.cuda import cuda_path
 from pando_worker.runner.kv.host_pool import HostKVPool
 from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.settings import WorkerSettings
-from tests.worker.cuda.engine_world import PAGE_SIZE, settings_for, world_for
+from tests.worker.cuda.engine_world import PAGE_SIZE, CheckedRunner, settings_for, world_for
 from tests.worker.cuda.fake_gpu import kernels, triton_kernels
 from tests.worker.cuda.fake_gpu.device import FakeGpu
 from tests.worker.cuda.fake_gpu.memory import Clock
@@ -32,31 +31,6 @@ from tests.worker.cuda.fake_gpu.patches import fake_gpus, on_gpu
 from tests.worker.scheduler.world import World
 
 _PUT = LoraMemory.put
-
-
-@dataclass(frozen=True)
-class CheckedRunner:
-    """A runner that may not wait for the device before a step's result is read."""
-
-    runner: Any
-    gpu: FakeGpu
-
-    def launch(self, batch: ForwardBatch) -> "_CheckedStep":
-        with self.gpu.no_waits():
-            return _CheckedStep(self.runner.launch(batch), self.gpu)
-
-
-@dataclass(frozen=True)
-class _CheckedStep:
-    step: Step
-    gpu: FakeGpu
-
-    def sample(self, mask: Int32 | None) -> None:
-        with self.gpu.no_waits():
-            self.step.sample(mask)
-
-    def result(self) -> StepResult:
-        return self.step.result()
 
 
 @dataclass(frozen=True)
@@ -102,7 +76,7 @@ def fake_engine(
         others = [_Follower(asked, gpus[0], gpu, ranks, meeting) for gpu in gpus[1:]]
         try:
             runner = TorchModelRunner(asked, kernels.Ranks(0, ranks, meeting))
-            checked: Any = CheckedRunner(runner, gpus[0])
+            checked: Any = CheckedRunner(runner, gpus[0].no_waits)
             if others:
                 checked = leading = LeadingRunner(checked, others)  # type: ignore[arg-type]
                 if runner.adapters is not None:
@@ -144,7 +118,7 @@ class _Follower:
                 runner = TorchModelRunner(settings, kernels.Ranks(gpu.index, ranks, meeting))
                 rows, length = settings.max_running_requests, runner.context_length
                 tables = RankPageTables(rows, length, PAGE_SIZE)
-                follow(CheckedRunner(runner, gpu), runner.lora, tables, messages())
+                follow(CheckedRunner(runner, gpu.no_waits), runner.lora, tables, messages())
                 torch.cuda.synchronize()
             except BaseException as error:
                 self._failure.append(error)

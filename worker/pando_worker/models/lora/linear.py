@@ -183,9 +183,13 @@ class LoraMemory:
         ranks = np.array([each.rank for each in sections], dtype=np.int32)
         scales = np.array([each.scale for each in sections], dtype=np.float32)
         starts = np.array([(each.a, each.b) for each in sections], dtype=np.int64)
-        numbers = np.array(pages, dtype=np.int32)
-        tables = (self.slot_pages[slot, : len(pages)], numbers), (self.ranks[slot], ranks)
-        for table, values in (*tables, (self.scales[slot], scales), (self.starts[slot], starts)):
+        tables = (
+            (self.slot_pages[slot, : len(pages)], np.array(pages, dtype=np.int32)),
+            (self.ranks[slot], ranks),
+            (self.scales[slot], scales),
+            (self.starts[slot], starts),
+        )
+        for table, values in tables:
             table.copy_(pinned(values, self.pages.device), non_blocking=True)
 
     def held(self, slot: int, section: int) -> PackedSection:
