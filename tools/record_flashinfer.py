@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from zipfile import ZipFile
 
-RECORD = Path(__file__).parents[1] / "tests/worker/cuda/flashinfer_signatures.json"
+RECORD = Path(__file__).parents[1] / "tests/worker/cuda/flashinfer/signatures.json"
 FUNCTIONS = {
     "flashinfer": [
         "append_paged_kv_cache",

@@ -23,7 +23,7 @@ from pando_worker.attention.flashinfer_calls import FlashinferUnavailable, Libra
 from pando_worker.attention.kernel_choice import Heads, choose_by
 from pando_worker.models.config import read_config
 from pando_worker.models.loading.loader import build_model
-from tests.worker.cuda.flashinfer_by_the_book import ByTheBook
+from tests.worker.cuda.flashinfer.by_the_book import ByTheBook
 
 
 @pytest.mark.parametrize("shape", [*SHAPES.values(), *DRY_SHAPES.values()], ids=lambda s: s.name)

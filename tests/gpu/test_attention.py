@@ -13,7 +13,7 @@ from pando_worker.attention.fp8_queries import quantized_queries
 from pando_worker.attention.torch_backend import TorchAttention
 from pando_worker.cuda.fp8_quantize import quantize_queries
 from pando_worker.runner.cuda.capture import CudaCapture
-from tests.worker.cuda.attention_cases import (
+from tests.worker.cuda.flashinfer.attention_cases import (
     BATCHES,
     DECODES,
     IMAGE_BATCHES,

@@ -13,7 +13,7 @@ import torch
 
 from pando_worker.runner.model_runner import TorchModelRunner
 from tests.worker.adapters.peft_adapters import PeftAdapters
-from tests.worker.cuda.engine_world import (
+from tests.worker.cuda.fake_gpu.engine_world import (
     ADAPTERS,
     ROUNDING_TO_FP8,
     SMALL,
@@ -22,8 +22,8 @@ from tests.worker.cuda.engine_world import (
     small_reference,
     world_for,
 )
-from tests.worker.cuda.fp8_checkpoints import by_row, in_fp8
-from tests.worker.cuda.random_requests import TOLERANCE, Client
+from tests.worker.cuda.fake_gpu.random_requests import TOLERANCE, Client
+from tests.worker.cuda.kernels.fp8_checkpoints import by_row, in_fp8
 
 STEPS = 400
 

@@ -18,8 +18,8 @@ from pando_worker.cuda.turn_heads import turn_heads
 from pando_worker.models.fp8 import Fp8Matrix, Scaling
 from pando_worker.models.mixture import SWIGLU, ExpertGate, ExpertWeights, sort_by_expert
 from pando_worker.runner.cuda.capture import CudaCapture
-from tests.worker.cuda import ops_cases
-from tests.worker.cuda.turning import turned
+from tests.worker.cuda.flashinfer import ops_cases
+from tests.worker.cuda.kernels.turning import turned
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pando_worker.runner.cuda import prebuild
-from tests.worker.cuda.flashinfer_signatures import SIGNATURES
+from tests.worker.cuda.flashinfer.signatures import SIGNATURES
 
 FIRST = next(iter(SIGNATURES.values()))
 

@@ -23,7 +23,7 @@ from pando_worker.attention.staging import Staging
 from pando_worker.batch import PageChanges
 from pando_worker.cuda import page_lists
 from tests.examples import examples
-from tests.worker.cuda.poisoned import Poisoned
+from tests.worker.cuda.kernels.poisoned import Poisoned
 
 CPU = torch.device("cpu")
 in_interpreter = pytest.mark.skipif(torch.cuda.is_available(), reason="tests/gpu runs the kernel")
@@ -84,7 +84,7 @@ def test_nothing_is_written_beside_the_list(monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_kernel_compiles_for_each_kind_of_gpu(capability: int) -> None:
     """In a process of its own, in which kernels are not interpreted."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.worker.cuda.compile_page_lists", str(capability)],
+        [sys.executable, "-m", "tests.worker.cuda.kernels.compile_page_lists", str(capability)],
         env={name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"},
         capture_output=True,
         text=True,

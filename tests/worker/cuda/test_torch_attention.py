@@ -4,15 +4,15 @@ import pytest
 import torch
 
 from pando_worker.attention.torch_backend import TorchAttention
-from tests.worker.cuda.attention_cases import (
+from tests.worker.cuda.fake_gpu.device import FakeGpu
+from tests.worker.cuda.fake_gpu.patches import fake_gpus
+from tests.worker.cuda.flashinfer.attention_cases import (
     BATCHES,
     KINDS,
     assert_brute_force,
     layers_of,
     pool_for,
 )
-from tests.worker.cuda.fake_gpu.device import FakeGpu
-from tests.worker.cuda.fake_gpu.patches import fake_gpus
 from tests.worker.model.test_attention import case
 
 GPU = torch.device("cuda", 0)

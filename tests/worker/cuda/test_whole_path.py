@@ -29,8 +29,8 @@ from pando_worker.progress import Stage
 from pando_worker.runner.cuda.cuda_graph import CudaGraphRunner
 from pando_worker.runner.cuda.graph_inputs import GraphInputs
 from pando_worker.runner.sampling.future_tokens import FutureTokens
-from tests.worker.cuda.attention_cases import with_windows
-from tests.worker.cuda.flashinfer_by_the_book import ByTheBook
+from tests.worker.cuda.flashinfer.attention_cases import with_windows
+from tests.worker.cuda.flashinfer.by_the_book import ByTheBook
 from tests.worker.cuda.test_cuda_graph import repeat
 from tests.worker.model.checkpoints import Reference, prompt
 from tests.worker.model.families import FAMILIES

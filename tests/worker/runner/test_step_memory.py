@@ -18,7 +18,7 @@ from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.runner.sampling.ops import SamplingOps
 from pando_worker.runner.step_memory import LargestSteps
 from pando_worker.settings import WorkerSettings
-from tests.worker.cuda.flashinfer_by_the_book import ByTheBook
+from tests.worker.cuda.flashinfer.by_the_book import ByTheBook
 from tests.worker.model.checkpoints import Reference, prompt
 from tests.worker.model.families import FAMILIES
 from tests.worker.runner.live_memory import peak_bytes

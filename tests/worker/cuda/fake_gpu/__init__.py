@@ -16,7 +16,8 @@ Read in this order:
     kernels.py    flashinfer's kernels and those of adapters on such tensors; sums over ranks
     triton_kernels.py  the other Triton kernels
     engine.py     a whole engine on such GPUs
-    requests.py   random requests to it, and what the answers must be
+    engine_world.py     models and a scheduler for it, or for engines on a real GPU
+    random_requests.py  random requests to either, and what the answers must be
     mutations.py  faults to put into it
 
 Imports torch, pytest, the worker, and what other tests of it compare with.

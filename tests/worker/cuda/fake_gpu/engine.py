@@ -23,9 +23,14 @@ from pando_worker.runner.cuda import cuda_path
 from pando_worker.runner.kv.host_pool import HostKVPool
 from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.settings import WorkerSettings
-from tests.worker.cuda.engine_world import PAGE_SIZE, CheckedRunner, settings_for, world_for
 from tests.worker.cuda.fake_gpu import kernels, triton_kernels
 from tests.worker.cuda.fake_gpu.device import FakeGpu
+from tests.worker.cuda.fake_gpu.engine_world import (
+    PAGE_SIZE,
+    CheckedRunner,
+    settings_for,
+    world_for,
+)
 from tests.worker.cuda.fake_gpu.memory import Clock
 from tests.worker.cuda.fake_gpu.patches import fake_gpus, on_gpu
 from tests.worker.scheduler.world import World

@@ -13,13 +13,13 @@ from torch import Tensor
 from pando_worker.adapters.layout import pieces
 from pando_worker.models.lora.linear import LoraMemory, LoraSite, LoraTokens
 from pando_worker.models.parallel import ParallelGroup
-from tests.worker.cuda import flashinfer_by_the_book as book
-from tests.worker.cuda import flashinfer_comm_by_the_book as comm_book
-from tests.worker.cuda import flashinfer_mla_by_the_book as mla_book
-from tests.worker.cuda import flashinfer_ops_by_the_book as ops_book
 from tests.worker.cuda.fake_gpu.device import FakeGpu, Range
 from tests.worker.cuda.fake_gpu.memory import CudaError
 from tests.worker.cuda.fake_gpu.tensors import raw, tensors_in, used
+from tests.worker.cuda.flashinfer import by_the_book as book
+from tests.worker.cuda.flashinfer import comm_by_the_book as comm_book
+from tests.worker.cuda.flashinfer import mla_by_the_book as mla_book
+from tests.worker.cuda.flashinfer import ops_by_the_book as ops_book
 
 
 def kernel(

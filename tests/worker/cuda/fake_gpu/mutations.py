@@ -24,9 +24,9 @@ from pando_worker.runner.sampling import sampler
 from pando_worker.runner.sampling.future_tokens import FutureTokens
 from pando_worker.tensors import transfer
 from pando_worker.tensors.transfer import HostCopy
-from tests.worker.cuda.engine_world import PAGE_SIZE
 from tests.worker.cuda.fake_gpu.device import FakeGpu
 from tests.worker.cuda.fake_gpu.engine import Engine
+from tests.worker.cuda.fake_gpu.engine_world import PAGE_SIZE
 from tests.worker.cuda.fake_gpu.patches import on_gpu
 
 Mutate = Callable[[Engine, pytest.MonkeyPatch], None]

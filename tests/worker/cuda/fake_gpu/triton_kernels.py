@@ -11,11 +11,11 @@ from pando_worker.attention import device_pages, fp8_queries, kv_pool
 from pando_worker.attention.backend import AttentionLayer, HeadTurn, LayerKV
 from pando_worker.models.fp8 import Fp8Matrix, quantized
 from pando_worker.models.mixture import ExpertGate, ExpertWeights, Routes
-from tests.worker.cuda.drawing import drawn
 from tests.worker.cuda.fake_gpu.device import Range
 from tests.worker.cuda.fake_gpu.kernels import kernel
 from tests.worker.cuda.fake_gpu.tensors import raw, used
-from tests.worker.cuda.turning import turned
+from tests.worker.cuda.kernels.drawing import drawn
+from tests.worker.cuda.kernels.turning import turned
 
 
 def expert_product(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:

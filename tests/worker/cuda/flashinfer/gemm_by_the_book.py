@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from pando_worker.models.fp8 import BLOCK, Fp8Matrix, quantized
-from tests.worker.cuda.flashinfer_signatures import bound
+from tests.worker.cuda.flashinfer.signatures import bound
 
 E4M3 = torch.float8_e4m3fn
 

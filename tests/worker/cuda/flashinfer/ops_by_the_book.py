@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from tests.worker.cuda.flashinfer_signatures import bound
+from tests.worker.cuda.flashinfer.signatures import bound
 
 
 @bound("flashinfer.rmsnorm")

@@ -31,9 +31,9 @@ from pando_worker.models.mixture import FusedExperts
 from pando_worker.models.parallel import ParallelGroup
 from pando_worker.settings import WorkerSettings
 from tests.examples import examples
-from tests.worker.cuda.flashinfer_by_the_book import ByTheBook
-from tests.worker.cuda.fp8_checkpoints import Form, by_block, by_row, by_tensor, in_fp8
-from tests.worker.cuda.poisoned import Poisoned
+from tests.worker.cuda.flashinfer.by_the_book import ByTheBook
+from tests.worker.cuda.kernels.fp8_checkpoints import Form, by_block, by_row, by_tensor, in_fp8
+from tests.worker.cuda.kernels.poisoned import Poisoned
 from tests.worker.model.checkpoints import Reference
 from tests.worker.model.paged import Pages, Row
 

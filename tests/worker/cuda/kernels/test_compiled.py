@@ -16,7 +16,7 @@ import pytest
 )
 def test_kernels_compile_for_each_kind_of_gpu(capability: int, dtype: str) -> None:
     """In a process of its own, in which kernels are not interpreted."""
-    module = "tests.worker.cuda.compile_kernels"
+    module = "tests.worker.cuda.kernels.compile_kernels"
     done = subprocess.run(
         [sys.executable, "-m", module, str(capability), dtype],
         env={name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"},

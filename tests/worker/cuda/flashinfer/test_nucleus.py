@@ -6,7 +6,7 @@ from pando_worker.cuda.nucleus import RadixNucleus
 from pando_worker.runner.sampling.ops import SamplingOps
 from pando_worker.runner.sampling.sampler import sample
 from tests.gpu.test_sampling import ROWS, params
-from tests.worker.cuda.flashinfer_by_the_book import ByTheBook
+from tests.worker.cuda.flashinfer.by_the_book import ByTheBook
 
 
 def test_draws_are_those_of_the_sampler_that_sorts() -> None:

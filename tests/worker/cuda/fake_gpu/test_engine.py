@@ -15,8 +15,13 @@ from pando_worker.attention.flashinfer_latent import LatentCall
 from pando_worker.attention.kernel_choice import Estimate
 from pando_worker.cuda.sum_norm import FlashinferSumNorm
 from tests.worker.adapters.peft_adapters import PeftAdapters
-from tests.worker.cuda.engine_world import ADAPTERS, ROUNDING_TO_FP8, SMALL, small_reference
 from tests.worker.cuda.fake_gpu.engine import Engine, fake_engine
+from tests.worker.cuda.fake_gpu.engine_world import (
+    ADAPTERS,
+    ROUNDING_TO_FP8,
+    SMALL,
+    small_reference,
+)
 from tests.worker.cuda.fake_gpu.memory import CudaError
 from tests.worker.cuda.fake_gpu.mutations import (
     MORE,
@@ -27,8 +32,8 @@ from tests.worker.cuda.fake_gpu.mutations import (
     scales_of_queries_are_not_read,
     tables_of_another_rank_stay,
 )
-from tests.worker.cuda.fp8_checkpoints import by_row, in_fp8
-from tests.worker.cuda.random_requests import TOLERANCE, Client
+from tests.worker.cuda.fake_gpu.random_requests import TOLERANCE, Client
+from tests.worker.cuda.kernels.fp8_checkpoints import by_row, in_fp8
 from tests.worker.model.checkpoints import Reference
 from tests.worker.model.families import FAMILIES
 

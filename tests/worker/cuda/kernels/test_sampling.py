@@ -13,8 +13,8 @@ from pando_worker.runner.sampling.ops import SamplingOps
 from pando_worker.runner.sampling.sampler import sample
 from tests.examples import examples
 from tests.gpu.test_sampling import ROWS, params
-from tests.worker.cuda.drawing import drawn
-from tests.worker.cuda.poisoned import Poisoned
+from tests.worker.cuda.kernels.drawing import drawn
+from tests.worker.cuda.kernels.poisoned import Poisoned
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="tests/gpu runs the kernel")
 

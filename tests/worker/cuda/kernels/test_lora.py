@@ -118,6 +118,6 @@ def _decode(
 @pytest.mark.parametrize("capability", [pytest.param(80, marks=pytest.mark.long), 90])
 def test_the_kernels_compile_for_a_gpu(capability: int) -> None:
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
-    command = [sys.executable, "-m", "tests.worker.cuda.compile_lora", str(capability)]
+    command = [sys.executable, "-m", "tests.worker.cuda.kernels.compile_lora", str(capability)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
     assert done.returncode == 0, done.stderr

@@ -10,8 +10,8 @@ from pando_worker.cuda.ops import (
     choose_expert_linear,
     choose_fused_experts,
 )
-from tests.worker.cuda import ops_cases
-from tests.worker.cuda.flashinfer_by_the_book import ByTheBook
+from tests.worker.cuda.flashinfer import ops_cases
+from tests.worker.cuda.flashinfer.by_the_book import ByTheBook
 
 CPU = torch.device("cpu")
 

@@ -15,7 +15,7 @@ from pando_worker.attention.flashinfer_calls import KernelCall, Library
 from pando_worker.attention.fp8_queries import quantized_queries
 from pando_worker.cuda.fp8_quantize import quantize_queries
 from tests.examples import examples
-from tests.worker.cuda.attention_cases import (
+from tests.worker.cuda.flashinfer.attention_cases import (
     KINDS,
     SHAPE,
     assert_brute_force,
@@ -23,8 +23,8 @@ from tests.worker.cuda.attention_cases import (
     pool_for,
     share,
 )
-from tests.worker.cuda.flashinfer_by_the_book import ByTheBook
-from tests.worker.cuda.poisoned import Poisoned
+from tests.worker.cuda.flashinfer.by_the_book import ByTheBook
+from tests.worker.cuda.kernels.poisoned import Poisoned
 from tests.worker.model.test_attention import case
 
 LIBRARY = cast(Library, ByTheBook())

@@ -30,7 +30,7 @@ from pando_worker.attention.kv_pool import TokenToKVPool
 from pando_worker.attention.paged_rows import PagedRows
 from pando_worker.attention.staging import Staging
 from tests.examples import examples
-from tests.worker.cuda.attention_cases import (
+from tests.worker.cuda.flashinfer.attention_cases import (
     BATCHES,
     CPU,
     DECODES,
@@ -47,7 +47,7 @@ from tests.worker.cuda.attention_cases import (
     window_slots_of,
     with_windows,
 )
-from tests.worker.cuda.flashinfer_by_the_book import ByTheBook
+from tests.worker.cuda.flashinfer.by_the_book import ByTheBook
 from tests.worker.cuda.padding import padded
 from tests.worker.model.test_attention import case, case_with_images
 

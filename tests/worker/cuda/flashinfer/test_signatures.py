@@ -10,10 +10,10 @@ import torch
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from tests.worker.cuda.flashinfer_by_the_book import ByTheBook, Decode
-from tests.worker.cuda.flashinfer_signatures import SIGNATURES, bound
+from tests.worker.cuda.flashinfer.by_the_book import ByTheBook, Decode
+from tests.worker.cuda.flashinfer.signatures import SIGNATURES, bound
 
-PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
+PYPROJECT = Path(__file__).parents[4] / "pyproject.toml"
 
 
 def test_the_record_begins_with_the_first_version_that_may_be_installed() -> None:

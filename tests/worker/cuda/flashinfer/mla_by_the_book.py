@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests.worker.cuda.flashinfer_signatures import bound, bound_class
+from tests.worker.cuda.flashinfer.signatures import bound, bound_class
 
 MOST_WORK_ITEMS = 16384
 KEYS_OF_A_TILE = 64

@@ -12,16 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests.worker.cuda.flashinfer_comm_by_the_book import (
+from tests.worker.cuda.flashinfer.comm_by_the_book import (
     allreduce_fusion,
     create_allreduce_fusion_workspace,
 )
-from tests.worker.cuda.flashinfer_gemm_by_the_book import (
+from tests.worker.cuda.flashinfer.gemm_by_the_book import (
     fp8_blockscale_gemm_sm90,
     gemm_fp8_nt_groupwise,
 )
-from tests.worker.cuda.flashinfer_mla_by_the_book import Latents, csr
-from tests.worker.cuda.flashinfer_ops_by_the_book import (
+from tests.worker.cuda.flashinfer.mla_by_the_book import Latents, csr
+from tests.worker.cuda.flashinfer.ops_by_the_book import (
     apply_rope_with_cos_sin_cache,
     apply_rope_with_cos_sin_cache_inplace,
     fused_add_rmsnorm,
@@ -32,7 +32,7 @@ from tests.worker.cuda.flashinfer_ops_by_the_book import (
     silu_and_mul,
     top_p_renorm_probs,
 )
-from tests.worker.cuda.flashinfer_signatures import bound, bound_class
+from tests.worker.cuda.flashinfer.signatures import bound, bound_class
 
 MULTIPROCESSORS = 132  # of a Hopper GPU
 

@@ -1,5 +1,5 @@
 """Compiles Triton kernels without a GPU: for capability 9.0 and bfloat16,
-`python -m tests.worker.cuda.compile_kernels 90 bf16`.
+`python -m tests.worker.cuda.kernels.compile_kernels 90 bf16`.
 
 Prints each variant and its bytes of shared memory.
 """

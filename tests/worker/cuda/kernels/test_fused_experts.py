@@ -17,7 +17,7 @@ from pando_worker.cuda.mxfp4_tile import mxfp4_tile
 from pando_worker.models.fp8 import BLOCK, Fp8Matrix
 from pando_worker.models.mixture import SWIGLU, ExpertGate, ExpertWeights, Routes, sort_by_expert
 from tests.examples import examples
-from tests.worker.cuda.poisoned import Poisoned
+from tests.worker.cuda.kernels.poisoned import Poisoned
 
 DTYPES = {torch.bfloat16: 2e-2, torch.float16: 3e-3}
 GPT_OSS = ExpertGate(1.702, 1.0, 7.0, interleaved=True)

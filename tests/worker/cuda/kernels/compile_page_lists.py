@@ -1,5 +1,5 @@
 """Compiles the Triton kernel that lists pages, which needs no GPU: for capability 9.0,
-`python -m tests.worker.cuda.compile_page_lists 90`."""
+`python -m tests.worker.cuda.kernels.compile_page_lists 90`."""
 
 import sys
 

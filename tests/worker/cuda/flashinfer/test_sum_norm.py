@@ -14,8 +14,8 @@ from torch import Tensor
 from pando_worker.cuda import sum_norm
 from pando_worker.cuda.sum_norm import FlashinferSumNorm, choose_sum_norm
 from pando_worker.models.parallel import ParallelGroup
-from tests.worker.cuda import flashinfer_comm_by_the_book as book
 from tests.worker.cuda.fake_gpu.kernels import Meeting
+from tests.worker.cuda.flashinfer import comm_by_the_book as book
 
 HOPPER, BLACKWELL, AMPERE = (9, 0), (10, 0), (8, 0)
 BF16 = torch.bfloat16

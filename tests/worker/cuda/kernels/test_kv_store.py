@@ -14,15 +14,15 @@ from pando_worker.attention.flashinfer_calls import Library
 from pando_worker.attention.kv_pool import TokenToKVPool
 from pando_worker.cuda.kv_store import store_kv
 from tests.examples import examples
-from tests.worker.cuda.attention_cases import (
+from tests.worker.cuda.flashinfer.attention_cases import (
     KINDS,
     NARROW_VALUES,
     assert_brute_force,
     layers_of,
     pool_for,
 )
-from tests.worker.cuda.flashinfer_by_the_book import ByTheBook
-from tests.worker.cuda.poisoned import Poisoned
+from tests.worker.cuda.flashinfer.by_the_book import ByTheBook
+from tests.worker.cuda.kernels.poisoned import Poisoned
 from tests.worker.model.test_attention import case
 
 CPU = torch.device("cpu")

@@ -1,5 +1,5 @@
 """Compiles the Triton kernels of adapters, which needs no GPU: for capability 9.0,
-`python -m tests.worker.cuda.compile_lora 90`."""
+`python -m tests.worker.cuda.kernels.compile_lora 90`."""
 
 import sys
 

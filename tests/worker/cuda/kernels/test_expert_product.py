@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pando_worker.cuda.expert_product import expert_product
 from tests.examples import examples
-from tests.worker.cuda.poisoned import Poisoned
+from tests.worker.cuda.kernels.poisoned import Poisoned
 
 DTYPES = {torch.bfloat16: 2e-2, torch.float16: 2e-3}
 

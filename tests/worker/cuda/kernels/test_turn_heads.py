@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from pando_worker.attention.backend import AttentionLayer, HeadTurn, KVScales, LayerKV
 from pando_worker.cuda.turn_heads import turn_heads
 from tests.examples import examples
-from tests.worker.cuda.poisoned import Poisoned
-from tests.worker.cuda.turning import turned
+from tests.worker.cuda.kernels.poisoned import Poisoned
+from tests.worker.cuda.kernels.turning import turned
 
 SLOTS = 30
 TOLERANCE = {torch.bfloat16: 1e-2, torch.float16: 2e-3, torch.float8_e4m3fn: 0.08}

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests.worker.cuda.flashinfer_signatures import bound
+from tests.worker.cuda.flashinfer.signatures import bound
 
 BYTES = 16  # that a thread reads at a time
 MOST_THREADS = 1024  # in each of up to 8 blocks
