@@ -8,6 +8,7 @@
     session_placements.py    Redis's instructions for a placement with the bound on sessions
     bound_cost.py       router's and Valkey's CPU time of a request with that bound
     counted_valkey.py   a Valkey whose instructions are counted, for session_placements
+    own_valkey.py       a Valkey on a port of its own, for all others
     tree_memory.py      Redis's memory for each chunk of a tree
     observability.py    CPU time of logs, traces and metrics
     routing/            routers, replicas and loads of the first two

