@@ -18,7 +18,7 @@ Read in this order:
     misread.py   what is wrong in JSON or YAML, in words
     distribution.py  Pando's version, as pip installed it; how to install more
 
-The Lua scripts are in `lua/`. `fleet/README.md` lists the keys and the formula. Imports no other
-part. This `__init__` imports nothing, so that a process without Redis, such as the worker's HTTP
-process at its start, does not load redis-py.
+The Lua scripts are in `lua/`, in folders named after the packages that call them. `fleet/README.md`
+lists the keys and the formula. Imports no other part. This `__init__` imports nothing, so that a
+process without Redis, such as the worker's HTTP process at its start, does not load redis-py.
 """

@@ -9,7 +9,7 @@ Read in this order:
     keeper.py    renews leases, and ends those of dead routers
     worth.py     what a replica's cache is worth
 
-The scripts are in `lua/`: `place.lua` decides, `lease_ops.lua` stores and expires leases,
+The scripts are in `lua/placement/`: `place.lua` decides, `lease_ops.lua` stores and expires leases,
 `router_beat.lua` and `router_reap.lua` find dead routers and end theirs. Imports registry and
 records.
 """

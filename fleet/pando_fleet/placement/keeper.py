@@ -1,14 +1,14 @@
 """`Keeper`: keeps one router's leases in Redis correct, and ends the leases of dead routers.
 
-This half renews and reconciles leases; the other half is `lua/lease_ops.lua`, which changes and
-expires them in Redis. Routers send heartbeats, the first one before their first placement. When a
-router falls silent, the others end its leases (`lua/router_beat.lua` finds it,
-`lua/router_reap.lua` ends them), unless all were silent, because then Redis hung. A router that
-Redis does not know, because it was thought dead or because Redis lost keys, renews all of its
-leases, which restores them. If answers or writes were lost, Redis may also have leases that nobody
-holds: a placement ran after its router had given up, or a release was lost. Then the router reads
-the leases that Redis has under its name and releases those that it does not know; several times,
-because a call on a broken connection may run late.
+This half renews and reconciles leases; the other half is `lua/placement/lease_ops.lua`, which
+changes and expires them in Redis. Routers send heartbeats, the first one before their first
+placement. When a router falls silent, the others end its leases (`lua/placement/router_beat.lua`
+finds it, `lua/placement/router_reap.lua` ends them), unless all were silent, because then Redis
+hung. A router that Redis does not know, because it was thought dead or because Redis lost keys,
+renews all of its leases, which restores them. If answers or writes were lost, Redis may also have
+leases that nobody holds: a placement ran after its router had given up, or a release was lost. Then
+the router reads the leases that Redis has under its name and releases those that it does not know;
+several times, because a call on a broken connection may run late.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
 """Placement: chooses and reserves a replica for a prompt in one round trip to Redis.
 
 `Placer.place` takes an `Ask` and returns a `Placement`. Its lease counts on the chosen replica
-until `prefilled` (first byte) and `release` (end) free it, or it expires. `lua/place.lua` decides,
-so that all routers decide alike; `fleet/README.md` has the formula and its units. Writes that
-nobody waits for are queued and sent in batches (`settling.py`).
+until `prefilled` (first byte) and `release` (end) free it, or it expires. `lua/placement/place.lua`
+decides, so that all routers decide alike; `fleet/README.md` has the formula and its units. Writes
+that nobody waits for are queued and sent in batches (`settling.py`).
 """
 
 import asyncio

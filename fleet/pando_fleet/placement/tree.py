@@ -1,9 +1,9 @@
 """The prefix tree: what each replica is expected to hold in its KV cache.
 
 There is one sorted set per replica and incarnation. It has the chunk keys of its paths
-(`prefix.chunk_keys`), scored so that the oldest entry is always a leaf; see `lua/tree_ops.lua`.
-Placement touches and matches inside its own script with the same functions; this class is for
-callers that change a single replica's tree.
+(`prefix.chunk_keys`), scored so that the oldest entry is always a leaf; see
+`lua/placement/tree_ops.lua`. Placement touches and matches inside its own script with the same
+functions; this class is for callers that change a single replica's tree.
 """
 
 from pando_fleet.redis.client import RedisClient, fleet_errors

@@ -5,9 +5,9 @@ The operator removes the replicas of least worth first; it chooses the pod that 
 lose. One that no other holds costs its tokens if it is needed again, which is the less likely the
 longer ago it was used: its worth halves with each half-life.
 
-There is one script call per replica, with bounded work (`lua/tree_worth.lua`): a large tree is
-sampled, its newest half in full and the rest scaled up from stretches spread evenly over the older
-entries.
+There is one script call per replica, with bounded work (`lua/placement/tree_worth.lua`): a large
+tree is sampled, its newest half in full and the rest scaled up from stretches spread evenly over
+the older entries.
 """
 
 from collections.abc import Sequence

@@ -2,8 +2,8 @@
 
 `RateLimits.take` takes one request and the tokens that it is expected to need, in one call;
 `settle` corrects the tokens by the actual use. Both limits are token buckets that hold a minute's
-worth, stored as in GCRA (ITU-T I.371); the other half, `lua/limit_take.lua`
-and `lua/limit_settle.lua`, computes them in Redis, by Redis's own time.
+worth, stored as in GCRA (ITU-T I.371); the other half, `lua/records/limit_take.lua`
+and `lua/records/limit_settle.lua`, computes them in Redis, by Redis's own time.
 
 Neither call is idempotent. If a connection breaks between a call and its answer, it runs twice, and
 the bucket lacks the extra amount until it has filled again.

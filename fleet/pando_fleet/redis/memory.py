@@ -1,7 +1,7 @@
 """Reads the sizes of Redis's memory, for warnings.
 
-This half only reads; the other half, `lua/memory_ops.lua`, bounds the trees when heartbeats are
-written, and needs nothing from here.
+This half only reads; the other half, `lua/redis/memory_ops.lua`, bounds the trees when heartbeats
+are written, and needs nothing from here.
 """
 
 from dataclasses import dataclass

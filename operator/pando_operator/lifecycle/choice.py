@@ -1,8 +1,9 @@
 """Chooses the pods that leave: useless ones, then ones that drain already, then ones whose nodes
 are being emptied, then the least worth.
 
-A cache's worth comes from the fleet's `placement/worth.py` and its script `lua/tree_worth.lua`.
-During a rollout, the pods that it replaces leave before those that it creates.
+A cache's worth comes from the fleet's `placement/worth.py` and its script
+`lua/placement/tree_worth.lua`. During a rollout, the pods that it replaces leave before those that
+it creates.
 """
 
 from collections.abc import Mapping, Sequence

@@ -48,7 +48,7 @@ def allowed() -> set[str]:
 def in_scripts() -> set[str]:
     """Commands that the Lua files call, even if no test reaches them."""
     lua = Path(pando_fleet.__file__).parent / "lua"
-    text = "".join(file.read_text() for file in lua.glob("*.lua"))
+    text = "".join(file.read_text() for file in lua.rglob("*.lua"))
     return {command.lower() for command in re.findall(r"redis\.p?call\('([A-Z]+)'", text)}
 
 

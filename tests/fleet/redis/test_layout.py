@@ -20,10 +20,11 @@ from pando_fleet.redis import misfits
 from pando_fleet.redis.client import FleetError
 from pando_fleet.redis.keys import PoolKeys
 from pando_fleet.redis.layout import calls, constants, rows
-from pando_fleet.redis.layout.calls import OPERATIONS, SCRIPTS, Settle
+from pando_fleet.redis.layout.calls import OPERATIONS, Settle
 from pando_fleet.redis.layout.constants import MarkKind
 from pando_fleet.redis.layout.lua import LayoutError, expand, key_count, source_of
 from pando_fleet.redis.layout.packed import Packed
+from pando_fleet.redis.layout.parts import SCRIPTS
 from pando_fleet.redis.scripts import Script
 from pando_fleet.redis.wire import WireScript
 from tests.examples import examples
@@ -102,7 +103,7 @@ def test_lua_finds_each_argument_under_its_name(lua: Redis, call: type) -> None:
         if hint == calls.Flag:
             expected[index] = b"true" if values[index] else b"false"
     name = call.__name__
-    clock = (files("pando_fleet") / "lua" / "clock.lua").read_text("utf-8")
+    clock = (files("pando_fleet") / "lua/redis/clock.lua").read_text("utf-8")
     answer = ", ".join(f"tostring({field})" for field in hints)
     behind = "" if count else ", first"  # others get their start
     script = f"{clock}\nlocal first = 1\nlocal $names({name}) = $arguments({name}{behind})\n"

@@ -26,8 +26,8 @@ TREES_PERCENT = 80
 
 FRESH_MS = 3_000
 """The age at which a heartbeat is stale: six beats missed. Its replica then gets no requests from
-`lua/fleet_ops.lua`, and is lost to routers (`pando_router/fleet_view/snapshot.py`) unless it
-shows other signs of life."""
+`lua/placement/fleet_ops.lua`, and is lost to routers (`pando_router/fleet_view/snapshot.py`) unless
+it shows other signs of life."""
 
 RETENTION_MS = 60_000
 """How long a silent replica stays listed, so that people can see it as lost."""
@@ -58,7 +58,7 @@ HOMES_KEPT_MS = 24 * 3600 * 1000
 """How long homes are kept after the last answer of the pool."""
 
 LANDMARK_CHUNKS = 8
-"""Between two chunks of a prompt by which `lua/session_ops.lua` recognizes a session."""
+"""Between two chunks of a prompt by which `lua/placement/session_ops.lua` recognizes a session."""
 
 MOST_SESSIONS = 8192
 """Of a pool, whose working set is counted; further ones are placed without being counted."""

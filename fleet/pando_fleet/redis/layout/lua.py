@@ -20,7 +20,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, get_type_hints
 
-from pando_fleet.redis.layout import calls, constants, rows
+from pando_fleet.redis.layout import calls, constants, parts, rows
 from pando_fleet.redis.layout.packed import Packed
 
 _KNOWN: dict[str, Any] = {**vars(rows), **vars(calls), **vars(constants)}
@@ -37,10 +37,12 @@ def source_of(call: type) -> str:
     """The script of this call. Raises LayoutError."""
     folder = files("pando_fleet") / "lua"
     texts = {
-        part: expand((folder / f"{part}.lua").read_text("utf-8")) for part in calls.SCRIPTS[call]
+        part: expand((folder / f"{part}.lua").read_text("utf-8")) for part in parts.SCRIPTS[call]
     }
     return "\n".join(
-        f"local function {part}()\n{text}\nend" if part in calls.ON_DEMAND else text
+        f"local function {part.rpartition('/')[2]}()\n{text}\nend"
+        if part in parts.ON_DEMAND
+        else text
         for part, text in texts.items()
     )
 

@@ -12,7 +12,7 @@ from pando_fleet.redis.layout.packed import Packed
 
 class Terms(NamedTuple):
     """What a ready replica reports to placement, by its name in the hash `terms`; read by
-    `lua/fleet_ops.lua`, which with `lua/place.lua` computes the cost."""
+    `lua/placement/fleet_ops.lua`, which with `lua/placement/place.lua` computes the cost."""
 
     capacity_tokens: float
     pinned_tokens: float
@@ -31,8 +31,8 @@ class Terms(NamedTuple):
 
 class AdapterTerms(NamedTuple):
     """What a replica with LoRA adapters reports of them to placement, by its name in the hash
-    `adapters`; read by `lua/adapter_ops.lua`, for requests that need one. Where each of its
-    adapters is stands beside it."""
+    `adapters`; read by `lua/placement/adapter_ops.lua`, for requests that need one. Where each of
+    its adapters is stands beside it."""
 
     free_slots: float
     loading: float  # adapters, one after the other
@@ -64,7 +64,7 @@ class Load(NamedTuple):
 
 class SessionRow(NamedTuple):
     """A session, by the key of a chunk of its last prompt in the hash `sessions`; see
-    `lua/session_ops.lua`."""
+    `lua/placement/session_ops.lua`."""
 
     base: float  # tokens of its prompts that others held when it began
     held: float  # tokens that it holds besides
@@ -117,7 +117,7 @@ class MarkRow(NamedTuple):
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):
-    """One replica's terms, as `lua/place.lua` computes them:
+    """One replica's terms, as `lua/placement/place.lua` computes them:
     `cost_s` is `wait_s + kv_wait_s + work_s * (1 + queue + coming) + pool_s + evict_s
     + adapter_load_s + adapter_wait_s + adapter_evict_s`."""
 
