@@ -58,6 +58,8 @@ def choice(candidates: Sequence[Candidate], prompt_tokens: int | None = None) ->
 def waits_for_memory(crowded: Crowded) -> str:
     first = "1 session resumes" if crowded.active == 1 else f"{crowded.active:,} sessions resume"
     session = "this one's conversation was evicted" if crowded.is_back else "this one is new"
+    if crowded.is_behind:
+        session += ", behind one that waits whose conversation was evicted"
     return (
         f"waits: {first} first, working set {crowded.working_set_tokens:,} of"
         f" {crowded.room_tokens:,} tokens, and {session}"

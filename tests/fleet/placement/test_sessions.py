@@ -129,6 +129,31 @@ async def test_a_session_whose_conversation_was_evicted_waits_however_short_its_
     await call(world, "three", 31_000)  # the others' shares have fallen to a third
 
 
+async def test_new_sessions_wait_while_one_that_returns_does_also_where_they_would_fit(
+    world: World,
+) -> None:
+    """Until nobody asks for it any more."""
+    await world.beat("a")
+    await keep_busy(world)
+    for name in ("one", "two", "three"):
+        await ended(world, name, 30_000)
+    await after(world, 2)
+    await call(world, "one", 50_000, lease_ms=3_600_000)
+    await call(world, "two", 44_000, lease_ms=3_600_000)
+    await after(world, 900)  # so the third one counts little
+    await ended(world, "fits", 640)
+    for _ in range(3):
+        found = await crowded(world, "three", 31_000)
+        assert (found.is_back, found.is_behind) == (True, False)
+        world.now_ms += 900
+        found = await crowded(world, "small", 640)
+        assert (found.is_back, found.is_behind) == (False, True)
+        assert found.working_set_tokens + 640 < found.room_tokens
+    await call(world, "two", 44_600)  # one that runs passes
+    world.now_ms += 100
+    await call(world, "small", 640)
+
+
 async def test_a_session_has_returned_when_its_call_begins_to_wait(world: World) -> None:
     """However long it waits for room then, and however often it asks."""
     await world.beat("a")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from pando_fleet.redis.layout.rows import Candidate
-from pando_router.explaining.reasons import choice, seconds
+from pando_fleet.redis.layout.rows import Candidate, Crowded
+from pando_router.explaining.reasons import choice, seconds, waits_for_memory
 
 
 def candidate(replica: str, **terms: float) -> Candidate:
@@ -52,6 +52,27 @@ def test_full_replicas_and_none_are_said_to_be_that() -> None:
     full = candidate("a", full=True)
     assert "wait in the queue" in choice([full])
     assert "would take" not in choice([candidate("b"), full])
+
+
+@pytest.mark.parametrize(
+    ("is_back", "is_behind", "last"),
+    [
+        (True, False, "this one's conversation was evicted"),
+        (False, False, "this one is new"),
+        (False, True, "this one is new, behind one that waits whose conversation was evicted"),
+    ],
+)
+def test_what_a_session_waits_for_is_said(is_back: bool, is_behind: bool, last: str) -> None:
+    crowded = Crowded(
+        working_set_tokens=5_900_000,
+        room_tokens=6_000_000,
+        active=3,
+        is_back=is_back,
+        is_behind=is_behind,
+    )
+    assert waits_for_memory(crowded) == (
+        f"waits: 3 sessions resume first, working set 5,900,000 of 6,000,000 tokens, and {last}"
+    )
 
 
 @pytest.mark.parametrize(

@@ -29,17 +29,18 @@
 -- Not everything returns: single questions never do. So the pool counts, apart for first calls and for
 -- later ones, how often sessions returned, and for how many stays they paused: until their next call came,
 -- also where that one waits for room then. With fewer returns than stays, memory for them costs the pool
--- more than computation, so they weigh by that ratio, and the working set counts as little against their
--- calls. Where less than one in RARE of the tokens that stay is
--- read again, nothing waits, and only a sample of the sessions is noted, to learn when that changes: those
--- that add one of the landmarks, one in SAMPLED, whose keys end in a certain byte. So most short prompts
--- only read the field '', and most long ones are noted.
+-- more than computation, so they weigh by that ratio; and the working set counts against calls by the
+-- ratio of all. Where less than one in RARE of the tokens that stay is read again, nothing waits, and only
+-- a sample of the sessions is noted, to learn when that changes: those that add one of the landmarks, one
+-- in SAMPLED, whose keys end in a certain byte. So most short prompts only read the field '', and most
+-- long ones are noted.
 --
 -- Where replicas have time to spare, a conversation that was evicted can be computed again and delay
 -- nobody. The pool notes the share of its replicas with requests that wait for a first token; in the
 -- rest of the time it could compute as large a share of its memory again, so the working set may be
 -- larger than the memory by that. New sessions get half of it, so that those that return find room, and
--- seldom wait: all long waits of calls were theirs.
+-- seldom wait: all long waits of calls were theirs. While one that returns waits, new ones wait, too, or
+-- small new ones would take the room that a large one needs, as it becomes free, again and again.
 
 local COUNT_MS = 250 -- between two counts of the working set
 local ROW_MS = 1 -- between them for each session, so that counts take a hundredth of the time
@@ -53,6 +54,7 @@ local LANDMARK_BYTES = $KEY_BYTES * $LANDMARK_CHUNKS -- of a path, up to a landm
 local NAME_LENGTH = 16 -- of a name's digest; landmarks are shorter
 local RARE = 32 -- less than one in so many tokens that stay is read again
 local ASSUMED_FILLS = 4 -- that stay, before this is known, in tokens that the pool holds
+local TURN_MS = 1000 -- routers ask more often for the call that waits first
 local SAMPLED = 64 -- one in so many landmarks has rows while returns are rare
 local SHARED = '' -- instead of a session's field: the name is that of several
 
@@ -78,12 +80,12 @@ local function set_in(row)
       counted = counted, held = held, sessions = sessions, active = active,
       first_returns = first_returns, first_stays = first_stays,
       later_returns = later_returns, later_stays = later_stays, busy = busy,
-      tokens_read = tokens_read, tokens_stayed = tokens_stayed,
+      tokens_read = tokens_read, tokens_stayed = tokens_stayed, waited = waited,
     }
   end
   return {
     counted = 0, held = 0, sessions = 0, active = 0, first_returns = 0, first_stays = 0,
-    later_returns = 0, later_stays = 0, busy = 1, tokens_read = 0, tokens_stayed = 0,
+    later_returns = 0, later_stays = 0, busy = 1, tokens_read = 0, tokens_stayed = 0, waited = 0,
   }
 end
 
@@ -202,9 +204,17 @@ local function kind_of(session)
   return session.calls > 1 and 'later' or 'first'
 end
 
--- How often sessions return in a stay after such a call, at most 1.
-local function likely_of(set, kind)
-  return math.min(1, (ASSUMED + set[kind .. '_returns']) / math.max(1, set[kind .. '_stays']))
+-- How often sessions return in a stay, at most 1.
+local function likely(returns, stays)
+  return math.min(1, (ASSUMED + returns) / math.max(1, stays))
+end
+
+local function likely_after(set, kind)
+  return likely(set[kind .. '_returns'], set[kind .. '_stays'])
+end
+
+local function likely_in(set)
+  return likely(set.first_returns + set.later_returns, set.first_stays + set.later_stays)
 end
 
 -- Whether hardly anything returns: of the tokens that stayed for the time that their memory is worth, and
@@ -215,12 +225,12 @@ end
 
 -- Its tokens, weighed by the probability that it returns within its stay.
 local function share_of(session, memory, set, now)
-  local likely = session.held * likely_of(set, kind_of(session))
+  local held = session.held * likely_after(set, kind_of(session))
   if session.paused == 0 then
-    return likely
+    return held
   end
   local stay = stay_of(session, memory)
-  return likely * stay / (stay + now - session.paused)
+  return held * stay / (stay + now - session.paused)
 end
 
 local function add(set, name, count, other)
@@ -365,21 +375,24 @@ local function note_call(sessions, ask, set, session, rewritten, base, held, new
   redis.call('HSET', sessions, unpack(changed))
 end
 
--- Notes once that a session whose call waits has returned: what passes until there is room is no pause.
+-- Notes that a session waits that has returned; its return once: what passes until there is room is no
+-- pause.
 local function note_wait(sessions, field, session, memory, set, is_rewritten, now)
-  if session.waits == 1 then
-    return
+  set.waited = now
+  if session.waits == 0 then
+    if is_in_stay(session, memory, now) then
+      note_return(set, session, memory, is_rewritten)
+    end
+    session.waits = 1
+    redis.call('HSET', sessions, field, $pack(SESSION, session))
   end
-  if is_in_stay(session, memory, now) then
-    note_return(set, session, memory, is_rewritten)
-  end
-  session.waits = 1
-  redis.call('HSET', sessions, field, $pack(SESSION, session), '', $pack(WORKING_SET, set))
+  redis.call('HSET', sessions, '', $pack(WORKING_SET, set))
 end
 
 -- Whether the call may be placed now, of which the replica `most.replica` holds most, `most.chunks`: its
--- session goes on, or the working set has room for it, or becomes no larger. If so, it is noted, unless
--- only asked to explain; otherwise returns what it waits for.
+-- session goes on, or the working set has room for it, or becomes no larger; and it is not a new one
+-- while another one returns and waits. If so, it is noted, unless only asked to explain; otherwise
+-- returns what it waits for.
 local function hold_back(sessions, leases, ask, most, ready, now, explain)
   if #ask.path < LANDMARK_BYTES then
     return nil
@@ -404,10 +417,11 @@ local function hold_back(sessions, leases, ask, most, ready, now, explain)
   local base = is_back and session.base or tokens_of(most.chunks, most.replica)
   local held = math.max(0, ask.prompt + ask.output - base)
   local needs = math.min(held, memory.capacity / #ready) -- a session is at one replica
-  local likely = likely_of(set, is_back and 'later' or 'first')
   local room = room_of(memory, set, is_back)
   local may_wait = ask.may_wait and not is_rare and not (is_back and is_kept(session, most))
-  if may_wait and likely * (others + needs) > room and others + needs > set.held then
+  local is_crowded = likely_in(set) * (others + needs) > room and others + needs > set.held
+  local is_behind = not is_back and now - set.waited < TURN_MS
+  if may_wait and (is_crowded or is_behind) then
     if is_back and not explain then
       note_wait(sessions, session.field or named, session, memory, set, rewritten ~= nil, now)
     end
@@ -431,7 +445,7 @@ local function hold_back(sessions, leases, ask, most, ready, now, explain)
   if rewritten then
     note_rewritten(set, rewritten, memory, now)
   end
-  set.held = others + likely * held
+  set.held = others + likely_after(set, is_back and 'later' or 'first') * held
   note_call(sessions, ask, set, session, rewritten, base, held, new_field, named, now)
 end
 

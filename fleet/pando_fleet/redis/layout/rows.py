@@ -90,6 +90,7 @@ class WorkingSetRow(NamedTuple):
     busy: float  # share of the replicas with requests before their first token
     tokens_read: float  # prompts' tokens that sessions read again within their stay
     tokens_stayed: float  # that paused, times the share of their stay that passed
+    waited: float  # when a call of a session that returns last had to wait, ms
 
 
 class QueueRow(NamedTuple):
@@ -167,6 +168,7 @@ class Crowded(msgspec.Struct, frozen=True, gc=False):
     room_tokens: int  # the pool's memory, and what its time to spare is worth
     active: int  # other sessions that go on without waiting
     is_back: bool  # the session is known, but its conversation was evicted
+    is_behind: bool  # it is new, and waits behind a session that returns and has no room either
 
 
 TERMS = Packed("terms", Terms, 3, is_versioned_in_front=True)
@@ -174,7 +176,7 @@ ADAPTERS = Packed("adapters", AdapterTerms, 1, is_versioned_in_front=True)
 PART = Packed("part", Part, 1)
 LOAD = Packed("load", Load, 1)
 SESSION = Packed("session", SessionRow, 4)
-WORKING_SET = Packed("working_set", WorkingSetRow, 6)
+WORKING_SET = Packed("working_set", WorkingSetRow, 7)
 CROWDED = Packed("crowded", Crowded)
 QUEUE = Packed("queue", QueueRow, 1)
 CANDIDATE = Packed("candidate", Candidate)
