@@ -15,8 +15,10 @@ from pando.tune.runs import KnownRuns, key_of
 from pando_operator.resource.parse import InvalidPool
 from pando_sim.tuning.choice import (
     Point,
+    bounds_of,
     front,
     in_order,
+    most_missed,
     next_judged,
     next_ones,
     no_worse,
@@ -30,7 +32,7 @@ from pando_sim.tuning.findings import (
     Findings,
     TuneAbout,
 )
-from pando_sim.tuning.goal import HOPELESS, WEEK_HOURS
+from pando_sim.tuning.goal import WEEK_HOURS
 from pando_sim.tuning.parts import Stage
 from pando_sim.tuning.score import Score
 from pando_sim.tuning.search import GENERATION, Search
@@ -153,12 +155,7 @@ class Course:
 
     def _generation(self, size: int) -> None:
         asked = [self._search.ask() for _ in range(size)]
-        bounds = Bounds(
-            front=tuple(
-                (one.searched.gpu_hours, one.searched.missed) for one in front(self._candidates)
-            ),
-            most_missed=max(HOPELESS, self._today.searched.missed),
-        )
+        bounds = bounds_of(self._candidates, self._today, self._plan.goal)
         jobs, made = [], []
         for values in asked:
             self._trials += 1
@@ -192,16 +189,17 @@ class Course:
             found: list[Point] = []
             while more := next_ones(some, found, self._plan.goal):
                 known = {one.name: one for one in longer}
-                longer += self._longer([one for one in more if one.name not in known])
+                bounds = Bounds(most_missed=most_missed(longer[0], self._plan.goal))
+                longer += self._longer([one for one in more if one.name not in known], bounds)
                 found += [one for one in longer if one.name in {each.name for each in more}]
         names = {one.name for one in longer}
         self._points = longer
         self._only_tried = [one for one in tried if one.name not in names]
 
-    def _longer(self, points: Sequence[Point]) -> list[Point]:
+    def _longer(self, points: Sequence[Point], bounds: Bounds = NO_BOUNDS) -> list[Point]:
         made = [self._plan.space.candidate(one.values) for one in points]
         jobs = [
-            self._job(candidate, name=one.name, stage=Stage.SEARCHED)
+            self._job(candidate, bounds=bounds, name=one.name, stage=Stage.SEARCHED)
             for one, candidate in zip(points, made, strict=True)
         ]
         outcomes = self._play(jobs)

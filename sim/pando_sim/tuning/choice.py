@@ -4,17 +4,21 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pando_sim.tuning.goal import ALLOWED, Goal
+from pando_sim.tuning.goal import ALLOWED, HOPELESS, WEEK_HOURS, Goal
 from pando_sim.tuning.score import Score
 from pando_sim.tuning.space import Values
+from pando_sim.tuning.watch import Bounds
 
 CLIFF = 2 * ALLOWED
 """A worst case that misses more than this, and more than today's manifest does, is a cliff."""
 
-
 STEP = 1.05
 """By which ratio of GPU-hours candidates differ that are played on the longer excerpt, or judged
 after the best one."""
+
+DEAREST = 1.5
+"""So many times the GPU-hours of the cheapest that keeps the goal a candidate may cost: dearer ones
+are played on the longer excerpt, or judged, only if that one fails there."""
 
 
 @dataclass(slots=True)
@@ -42,6 +46,26 @@ def front(points: Sequence[Point]) -> list[Point]:
         if not kept or one.searched.missed < kept[-1].searched.missed:
             kept.append(one)
     return kept
+
+
+def most_missed(today: Point, goal: Goal) -> float:
+    """The share of requests that a candidate may miss: one with more than twice what is allowed
+    cannot keep the goal's times, and one with more than today's has not the fewest misses."""
+    return max(HOPELESS if goal.budget is not None else 2 * ALLOWED, today.searched.missed)
+
+
+def bounds_of(points: Sequence[Point], today: Point, goal: Goal) -> Bounds:
+    """When a run of another candidate is lost."""
+    if goal.budget is not None:
+        most_hours = goal.budget * today.searched.hours / WEEK_HOURS
+    else:
+        kept = [one.searched.gpu_hours for one in points if one.searched.keeps(goal)]
+        most_hours = min(kept, default=math.inf)
+    return Bounds(
+        front=tuple((one.searched.gpu_hours, one.searched.missed) for one in front(points)),
+        most_missed=most_missed(today, goal),
+        most_hours=DEAREST * most_hours,
+    )
 
 
 def _line(points: Sequence[Point], goal: Goal) -> list[Point]:

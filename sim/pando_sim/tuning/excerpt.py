@@ -1,13 +1,14 @@
-"""An excerpt of a part of a trace: stretches of its quiet and busy times, one after the other.
+"""An excerpt of a part of a trace: stretches of its busy and quiet times, one after the other.
 
 A run of it takes a fraction of the time. The part is cut into windows, which are sorted into strata
 by their busiest minute, so that rare bursts get their own. One window of each stratum is played,
-and has the weight of all of them. The minutes before it are played, too, so that it begins with the
-pool that they leave, and weigh nothing. GPU-hours, misses and requests are sums over stretches
-times weights: estimates of those of the part.
+and has the weight of all of them. The busiest one is played first: most candidates that miss too
+much do so there, and their runs need not go on. The quietest one follows, and from then on each is
+busier, so that the pool has to shrink only once. The minutes before a window are played, too, so
+that it begins with the pool that they leave, and weigh nothing. GPU-hours, misses and requests are
+sums over stretches times weights: estimates of those of the part.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -24,8 +25,9 @@ STRETCHES = 6  # of the shortest length, where most of the requests allow that
 LEAST_STRETCHES = 3  # night, day, bursts
 SHORTEST_S, LONGEST_S = 480.0, 1200.0
 """Of a stretch: a pool needs minutes to follow a load, and minutes to come back from it."""
-GROWING_S, SHRINKING_S = 180.0, 600.0
-"""Played before a stretch, if the pool has to grow for it, or to shrink, which it does later."""
+SETTLING_S, SHRINKING_S, GROWING_S = 600.0, 1200.0, 180.0
+"""Played before the first stretch, the second and each other one: a pool begins with empty caches,
+then has to shrink, which it does late, and then only to grow."""
 NEAR = 6  # minutes around the edge of a stretch
 
 
@@ -105,16 +107,16 @@ class _Windows:
         self.edges_s = np.array([*firsts, times[-1] / MINUTE_S]) * MINUTE_S
         self.busiest = np.maximum.reduceat(minutes, firsts).astype(np.float64)  # requests a minute
         self._loads = np.add.reduceat(minutes, firsts)
-        lead = int(SHRINKING_S / MINUTE_S)
+        lead = int(SETTLING_S / MINUTE_S)
         before = [minutes[max(0, first - lead) : first].max(initial=0) for first in firsts]
         self._is_after_more = np.array(before) > self.busiest
         self._seconds = np.diff(self.edges_s)
 
     def chosen(self, strata: Sequence[Ints]) -> dict[int, float]:
         """The window of each stratum that has most nearly the stratum's rate, and how many times
-        its length the stratum has; in the order of time. If there are others, not one to which a
-        busier time before it leaves its replicas, and none that is one of the less even half: of
-        windows that are alike but for a small burst in some, most have none."""
+        its length the stratum has; in the order in which they are played. If there are others, not
+        one to which a busier time before it leaves its replicas, and none that is one of the less
+        even half: of windows that are alike but for a small burst in some, most have none."""
         found = {}
         for stratum in strata:
             loads, seconds = self._loads[stratum], self._seconds[stratum]
@@ -123,15 +125,16 @@ class _Windows:
             is_odd = self._is_after_more[stratum] | (peaks > np.median(peaks))
             nearest = np.lexsort((off, is_odd))[0]
             found[int(stratum[nearest])] = float(seconds.sum() / seconds[nearest])
-        return dict(sorted(found.items()))
+        busiest, *others = sorted(found, key=lambda window: -self.busiest[window])
+        return {window: found[window] for window in (busiest, *reversed(others))}
 
     def begins_s(self, chosen: dict[int, float]) -> list[float]:
-        """From when each is played; the first one after what a pool that begins has to settle."""
-        found, until_s, before = list[float](), 0.0, math.inf
-        for window in chosen:
-            lead_s = GROWING_S if self.busiest[window] > before else SHRINKING_S
-            found.append(max(until_s, float(self.edges_s[window]) - lead_s))
-            until_s, before = float(self.edges_s[window + 1]), self.busiest[window]
+        """From when each is played."""
+        leads_s = (SETTLING_S, SHRINKING_S, *[GROWING_S] * len(chosen))
+        found = list[float]()
+        for window, lead_s in zip(chosen, leads_s, strict=False):
+            until_s = max((self.edges_s[one + 1] for one in chosen if one < window), default=0.0)
+            found.append(max(float(until_s), float(self.edges_s[window]) - lead_s))
         return found
 
     def played(self, chosen: dict[int, float]) -> int:

@@ -8,7 +8,7 @@ ALLOWED = 0.01
 WEEK_HOURS = 168.0
 
 HOPELESS = 0.1
-"""Where more requests than this share miss, a candidate is of no interest, whatever it costs."""
+"""With a budget: where more requests than this share miss, a candidate is of no interest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

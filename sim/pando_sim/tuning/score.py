@@ -29,8 +29,8 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
     gap_p99_s: float | None = None
     hit_rate: float | None = None
     most_replicas: int = 0
-    ended_at: float | None = None  # lost: the share of the time after which the run was ended; the
-    # other numbers are then what it would have come to at the same rates
+    ended_at: float | None = None  # lost: the share of the time after which the run was ended;
+    # misses are then those until it ended, and GPU-hours an estimate from the requests until then
     wall_s: float = 0.0
 
     @property

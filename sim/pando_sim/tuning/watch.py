@@ -26,10 +26,11 @@ class Bounds:
 
     front: tuple[tuple[float, float], ...] = ()  # GPU-hours and missed share of finished runs
     most_missed: float = 1.0  # share
+    most_hours: float = math.inf  # GPU-hours
 
     def is_lost(self, gpu_hours: float, missed: float) -> bool:
         """Both are what the run will have at least."""
-        if missed > self.most_missed:
+        if missed > self.most_missed or gpu_hours > self.most_hours:
             return True
         return any(hours <= gpu_hours and share <= missed for hours, share in self.front)
 
@@ -96,19 +97,18 @@ class _Watch:
         self._scaler.close(fleet)
 
     def outcome(self) -> Score:
-        """What the run would come to at the rates so far."""
-        share = self._passed_s / self._part_s if self._part_s else 1.0
+        """Of a lost run: as many replicas for each request as until now, and no more misses."""
         so_far = self._replica_s / 3600 * self._gpus
-        ended = self._ended or 1.0
+        estimate = so_far * self._all / self._ended if self._ended else 0.0
         return Score(
-            gpu_hours=max(so_far / share if share else 0.0, self._least_hours),
+            gpu_hours=max(estimate, self._least_hours),
             hours=self._part_s / 3600,
             requests=len(self._weights),
-            missed=self._missed / ended,
-            late=self._late / ended,
-            slow=self._slow / ended,
-            unanswered=self._unanswered / ended,
-            ended_at=share,
+            missed=self._missed / self._all,
+            late=self._late / self._all,
+            slow=self._slow / self._all,
+            unanswered=self._unanswered / self._all,
+            ended_at=self._passed_s / self._part_s if self._part_s else 1.0,
         )
 
 

@@ -4,10 +4,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pando_sim.tuning.choice import (
+    DEAREST,
     Point,
+    bounds_of,
     front,
     in_order,
     is_on_cliff,
+    most_missed,
     next_judged,
     next_ones,
     no_worse,
@@ -51,6 +54,35 @@ def test_times_are_kept_each_for_itself() -> None:
 def test_if_none_keeps_them_the_one_with_the_fewest_misses_is() -> None:
     points = [point("a", 10, 0.04), point("b", 8, 0.09)]
     assert [one.name for one in in_order(points, GOAL)] == ["a"]
+
+
+def test_no_run_is_lost_that_could_be_recommended() -> None:
+    """That keeps the times for less than the cheapest, or has the fewest misses."""
+    today = point("today", 20, 0.05)
+    kept = point("kept", 8, 0.009)
+    bounds = bounds_of([today, kept, point("a", 6, 0.02)], today, GOAL)
+    assert not bounds.is_lost(7.9, 0.0199), "each time may be missed by 1 %"
+    assert not bounds.is_lost(8 * DEAREST, 0.0)
+    assert not bounds.is_lost(5.9, 0.05)
+    assert bounds.is_lost(8 * DEAREST + 0.1, 0.0)
+    assert bounds.is_lost(5.9, 0.051), "today's manifest misses less"
+    assert bounds.is_lost(8.1, 0.009), "one costs less for no more misses"
+    assert most_missed(point("today", 20, 0.0), GOAL) == 0.02
+
+
+def test_while_none_keeps_the_times_nothing_is_too_dear() -> None:
+    today = point("today", 20, 0.05)
+    assert not bounds_of([today], today, GOAL).is_lost(1e6, 0.04)
+
+
+def test_with_a_budget_a_run_is_lost_that_costs_far_more_than_it() -> None:
+    goal = Goal(ttft_s=2.0, gap_s=0.05, budget=9.0)
+    today = point("today", 10, 0.05)
+    bounds = bounds_of([today], today, goal)
+    least = today.searched.hours / 168 * 9 * DEAREST
+    assert not bounds.is_lost(least * 0.99, 0.04)
+    assert bounds.is_lost(least * 1.01, 0.0)
+    assert not bounds_of([], today, goal).is_lost(least * 0.99, 0.1)
 
 
 def test_a_budget_buys_the_fewest_misses() -> None:

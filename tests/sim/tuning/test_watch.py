@@ -85,6 +85,20 @@ def test_a_run_with_too_many_misses_is_lost(whole: Score) -> None:
     assert lost.ended_at < 1.0
 
 
+def test_a_run_that_costs_too_much_is_lost(whole: Score) -> None:
+    lost = outcome(Bounds(most_hours=whole.gpu_hours / 2))
+    assert lost.ended_at is not None
+    assert lost.ended_at < 1.0
+    assert timeless(outcome(Bounds(most_hours=whole.gpu_hours * 1.01))) == timeless(whole)
+
+
+def test_a_lost_run_says_what_it_missed_and_about_what_it_would_cost(whole: Score) -> None:
+    lost = outcome(Bounds(most_missed=whole.missed / 2))
+    assert whole.missed / 2 < lost.missed < whole.missed
+    assert lost.late <= whole.late
+    assert lost.gpu_hours == pytest.approx(whole.gpu_hours, rel=0.5)
+
+
 def test_variations_make_it_harder_or_easier() -> None:
     """With one replica, so that no decision makes up for it."""
     up, down, slow, loss = VARIATIONS
