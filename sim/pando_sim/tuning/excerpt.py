@@ -1,12 +1,13 @@
-"""An excerpt of a part of a trace: stretches of its busy and quiet times, one after the other.
+"""An excerpt of a part of a trace: stretches of its quiet and busy times, one after the other.
 
 A run of it takes a fraction of the time. The part is cut into windows, which are sorted into strata
 by their busiest minute, so that rare bursts get their own. One window of each stratum is played,
-and has the weight of all of them. The busiest one is played first: most candidates that miss too
-much do so there, and their runs need not go on. The quietest one follows, and from then on each is
-busier, so that the pool has to shrink only once. The minutes before a window are played, too, so
-that it begins with the pool that they leave, and weigh nothing. GPU-hours, misses and requests are
-sums over stretches times weights: estimates of those of the part.
+and has the weight of all of them. The quietest one is played first, and from then on each is
+busier: a pool never has to shrink for the next one, and nearly all GPU-hours are known before the
+bursts, which have most of the requests, so that runs that cost too much need not play these. The
+minutes before a window are played, too, so that it begins with the pool that they leave, and weigh
+nothing. GPU-hours, misses and requests are sums over stretches times weights: estimates of those of
+the part.
 """
 
 from collections.abc import Sequence
@@ -25,9 +26,9 @@ STRETCHES = 6  # of the shortest length, where most of the requests allow that
 LEAST_STRETCHES = 3  # night, day, bursts
 SHORTEST_S, LONGEST_S = 480.0, 1200.0
 """Of a stretch: a pool needs minutes to follow a load, and minutes to come back from it."""
-SETTLING_S, SHRINKING_S, GROWING_S = 600.0, 1200.0, 180.0
-"""Played before the first stretch, the second and each other one: a pool begins with empty caches,
-then has to shrink, which it does late, and then only to grow."""
+SETTLING_S, GROWING_S = 600.0, 180.0
+"""Played before the first stretch, as a pool begins with empty caches, and before each other one,
+for which it has to grow."""
 NEAR = 6  # minutes around the edge of a stretch
 
 
@@ -125,12 +126,11 @@ class _Windows:
             is_odd = self._is_after_more[stratum] | (peaks > np.median(peaks))
             nearest = np.lexsort((off, is_odd))[0]
             found[int(stratum[nearest])] = float(seconds.sum() / seconds[nearest])
-        busiest, *others = sorted(found, key=lambda window: -self.busiest[window])
-        return {window: found[window] for window in (busiest, *reversed(others))}
+        return dict(sorted(found.items(), key=lambda one: self.busiest[one[0]]))
 
     def begins_s(self, chosen: dict[int, float]) -> list[float]:
         """From when each is played."""
-        leads_s = (SETTLING_S, SHRINKING_S, *[GROWING_S] * len(chosen))
+        leads_s = (SETTLING_S, *[GROWING_S] * len(chosen))
         found = list[float]()
         for window, lead_s in zip(chosen, leads_s, strict=False):
             until_s = max((self.edges_s[one + 1] for one in chosen if one < window), default=0.0)

@@ -30,7 +30,7 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
     hit_rate: float | None = None
     most_replicas: int = 0
     ended_at: float | None = None  # lost: the share of the time after which the run was ended;
-    # misses are then those until it ended, and GPU-hours an estimate from the requests until then
+    # misses are then those until it ended, and GPU-hours those at the same rate
     wall_s: float = 0.0
 
     @property

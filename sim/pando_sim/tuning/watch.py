@@ -62,7 +62,7 @@ class _Watch:
         # All of these are sums over stretches times weights, so they never fall.
         self._passed_s = 0.0
         self._replica_s = 0.0
-        self._ended = self._late = self._slow = self._missed = self._unanswered = 0.0
+        self._late = self._slow = self._missed = self._unanswered = 0.0
 
     async def act(self, fleet: FleetControl) -> None:
         await self._scaler.act(fleet)
@@ -84,7 +84,6 @@ class _Watch:
         finished = served.outcome is Outcome.FINISHED
         late = not (finished and served.ttft_s <= self._goal.ttft_s)
         slow = not (finished and served.token_gap_s <= self._goal.gap_s)
-        self._ended += weight
         self._unanswered += weight * (not finished)
         self._late += weight * late
         self._slow += weight * slow
@@ -97,18 +96,18 @@ class _Watch:
         self._scaler.close(fleet)
 
     def outcome(self) -> Score:
-        """Of a lost run: as many replicas for each request as until now, and no more misses."""
+        """Of a lost run: as many replicas in the rest as until now, and no more misses."""
+        share = self._passed_s / self._part_s if self._part_s else 1.0
         so_far = self._replica_s / 3600 * self._gpus
-        estimate = so_far * self._all / self._ended if self._ended else 0.0
         return Score(
-            gpu_hours=max(estimate, self._least_hours),
+            gpu_hours=max(so_far / share if share else 0.0, self._least_hours),
             hours=self._part_s / 3600,
             requests=len(self._weights),
             missed=self._missed / self._all,
             late=self._late / self._all,
             slow=self._slow / self._all,
             unanswered=self._unanswered / self._all,
-            ended_at=self._passed_s / self._part_s if self._part_s else 1.0,
+            ended_at=share,
         )
 
 

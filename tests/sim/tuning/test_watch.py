@@ -92,11 +92,12 @@ def test_a_run_that_costs_too_much_is_lost(whole: Score) -> None:
     assert timeless(outcome(Bounds(most_hours=whole.gpu_hours * 1.01))) == timeless(whole)
 
 
-def test_a_lost_run_says_what_it_missed_and_about_what_it_would_cost(whole: Score) -> None:
-    lost = outcome(Bounds(most_missed=whole.missed / 2))
-    assert whole.missed / 2 < lost.missed < whole.missed
-    assert lost.late <= whole.late
-    assert lost.gpu_hours == pytest.approx(whole.gpu_hours, rel=0.5)
+def test_a_lost_run_says_at_least_why_it_is_lost(whole: Score) -> None:
+    dear = outcome(Bounds(most_hours=whole.gpu_hours * 0.8))
+    assert whole.gpu_hours * 0.8 < dear.gpu_hours < whole.gpu_hours * 1.2
+    late = outcome(Bounds(most_missed=whole.missed / 2))
+    assert whole.missed / 2 < late.missed < whole.missed
+    assert late.late <= whole.late
 
 
 def test_variations_make_it_harder_or_easier() -> None:
