@@ -14,6 +14,7 @@ from pando_fleet.redis.keys import PoolKeys
 from pando_fleet.redis.layout import lua
 from pando_fleet.redis.layout.rows import WORKING_SET, Crowded, WorkingSetRow
 from pando_fleet.redis.wire import Wire
+from tests.fleet.redis_server import RedisServer
 from tests.fleet.world import POOL, World, path
 
 CHUNK_TOKENS = 64
@@ -489,3 +490,26 @@ async def test_names_are_forgotten_with_their_sessions(world: World) -> None:
     await call(world, "two", 6_400)
     rows: Any = await world.redis.hkeys(sessions)
     assert sorted(len(field) for field in rows) == [0, 8, 8, 16]
+
+
+async def test_the_working_set_does_not_depend_on_the_order_in_which_redis_lists_sessions(
+    valkey_server: RedisServer, redis_server: RedisServer
+) -> None:
+    """Each server has an order of its own. Most of the forty never return, so they weigh less and
+    less; by how much is a sum of fractions, which may differ in its last bit."""
+    found = []
+    for server in (valkey_server, redis_server):
+        async with World.open(server.url) as world:
+            await world.beat("a")
+            for number in range(40):
+                name, tokens = f"s{number}", 640 + 67 * number
+                await ended(world, name, tokens, may_wait=False)
+                if number % 3 == 0:
+                    await ended(world, name, 2 * tokens, may_wait=False)
+                await after(world, 7.77)
+            await call(world, "looks", 640, may_wait=False)
+            found.append(await noted(world))
+    valkey, redis = found
+    assert valkey == pytest.approx(redis, rel=1e-12)
+    assert valkey.held == redis.held
+    assert 8 + valkey.first_returns < valkey.first_stays

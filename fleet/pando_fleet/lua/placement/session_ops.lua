@@ -223,14 +223,15 @@ local function are_rare(set, memory)
   return RARE * set.tokens_read + ASSUMED_FILLS * memory.capacity < set.tokens_stayed
 end
 
--- Its tokens, weighed by the probability that it returns within its stay.
+-- Its tokens, weighed by the probability that it returns within its stay. A whole number, so that the
+-- working set is the same in whatever order Redis lists the sessions.
 local function share_of(session, memory, set, now)
   local held = session.held * likely_after(set, kind_of(session))
-  if session.paused == 0 then
-    return held
+  if session.paused > 0 then
+    local stay = stay_of(session, memory)
+    held = held * stay / (stay + now - session.paused)
   end
-  local stay = stay_of(session, memory)
-  return held * stay / (stay + now - session.paused)
+  return math.floor(held)
 end
 
 local function add(set, name, count, other)
@@ -257,14 +258,18 @@ local function note_return(set, session, memory, is_rewritten)
   end
 end
 
--- Notes how long it has paused since the last count, at `before`, within its stay.
-local function note_pause(set, session, memory, before, now)
-  local stay, kind = stay_of(session, memory), kind_of(session)
+-- Which part of its stay it has paused since the last count, at `before`.
+local function pause_of(session, memory, before, now)
+  local stay = stay_of(session, memory)
   local known = math.max(0, math.min(stay, before - session.paused))
   local passed = math.max(known, math.min(stay, now - session.paused))
-  local part = (passed - known) / stay
-  add(set, kind .. '_stays', part, kind .. '_returns')
-  add_tokens(set, 'tokens_stayed', part * (session.base + session.held), memory)
+  return (passed - known) / stay
+end
+
+local function note_pauses(set, stays, tokens, memory)
+  add(set, 'first_stays', stays.first, 'first_returns')
+  add(set, 'later_stays', stays.later, 'later_returns')
+  add_tokens(set, 'tokens_stayed', tokens, memory)
 end
 
 -- Notes that what a rewritten conversation held is not read again in the rest of its stay.
@@ -286,6 +291,7 @@ end
 local function count_sessions(sessions, leases, memory, set, is_rare, before, now)
   local rows, gone, changed, names, used = redis.call('HGETALL', sessions), {}, {}, {}, {}
   local are_many = 2 * set.sessions > $MOST_SESSIONS
+  local stays, tokens_stayed = { first = 0, later = 0 }, 0
   set.held, set.sessions, set.active = 0, 0, 0
   for i = 1, #rows, 2 do
     local field = rows[i]
@@ -296,7 +302,9 @@ local function count_sessions(sessions, leases, memory, set, is_rare, before, no
       changed[#changed + 1], changed[#changed + 2] = field, $pack(SESSION, session)
     end
     if session and session.paused > 0 and session.waits == 0 then
-      note_pause(set, session, memory, before, now)
+      local part, kind = pause_of(session, memory, before, now), kind_of(session)
+      stays[kind] = stays[kind] + part
+      tokens_stayed = tokens_stayed + part * (session.base + session.held)
     end
     local longest = session and are_many and stay_of(session, memory) or FORGET_MS
     local is_noted = session and (not is_rare or is_sampled(string.byte(field, -1)))
@@ -313,6 +321,7 @@ local function count_sessions(sessions, leases, memory, set, is_rare, before, no
       gone[#gone + 1] = field
     end
   end
+  note_pauses(set, stays, tokens_stayed, memory)
   for _, name in ipairs(names) do
     if not used[name] then
       gone[#gone + 1] = name
@@ -445,7 +454,7 @@ local function hold_back(sessions, leases, ask, most, ready, now, explain)
   if rewritten then
     note_rewritten(set, rewritten, memory, now)
   end
-  set.held = others + likely_after(set, is_back and 'later' or 'first') * held
+  set.held = others + math.floor(likely_after(set, is_back and 'later' or 'first') * held)
   note_call(sessions, ask, set, session, rewritten, base, held, new_field, named, now)
 end
 
