@@ -63,6 +63,15 @@ async def keep_busy(world: World) -> None:
     await world.place(path("short", 1), CHUNK_TOKENS, lease_ms=3_600_000)
 
 
+async def three_fill_the_pool(world: World) -> None:
+    """Sessions named "one", "two" and "three", at a replica without time to spare."""
+    await world.beat("a")
+    await keep_busy(world)
+    for name in ("one", "two", "three"):
+        await ended(world, name, 30_000)
+    await after(world, 2)  # trees count in seconds
+
+
 async def after(world: World, seconds: float) -> None:
     """Later, when the replica has sent another heartbeat."""
     world.now_ms += int(1000 * seconds)
@@ -115,11 +124,7 @@ async def test_a_session_whose_conversation_was_evicted_waits_however_short_its_
     world: World,
 ) -> None:
     """Three sessions have grown beyond the memory; two of them fit, and go on."""
-    await world.beat("a")
-    await keep_busy(world)
-    for name in ("one", "two", "three"):
-        await ended(world, name, 30_000)
-    await after(world, 2)  # trees count in seconds
+    await three_fill_the_pool(world)
     for name in ("one", "two"):
         await ended(world, name, 50_000)
     found = await crowded(world, "three", 31_000)
@@ -134,11 +139,7 @@ async def test_new_sessions_wait_while_one_that_returns_does_also_where_they_wou
     world: World,
 ) -> None:
     """Until nobody asks for it any more."""
-    await world.beat("a")
-    await keep_busy(world)
-    for name in ("one", "two", "three"):
-        await ended(world, name, 30_000)
-    await after(world, 2)
+    await three_fill_the_pool(world)
     await call(world, "one", 50_000, lease_ms=3_600_000)
     await call(world, "two", 44_000, lease_ms=3_600_000)
     await after(world, 900)  # so the third one counts little

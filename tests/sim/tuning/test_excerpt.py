@@ -156,13 +156,16 @@ def test_an_excerpt_is_a_trace(count: int, most: int, seconds: float) -> None:
         )
         for number in range(count)
     ]
-    found = excerpt(whole, most).requests
+    cut = excerpt(whole, most)
+    found = cut.requests
     assert found
     assert [one.number for one in found] == list(range(len(found)))
     assert all(one.at_s <= other.at_s for one, other in pairwise(found))
     assert found[0].at_s >= 0
     old = [one.prompt.number for one in found if isinstance(one.prompt, UniquePrompt)]
     assert len(old) == len(set(old)), "each at most once"
+    earlier = sum(after < before for before, after in pairwise(old))
+    assert earlier < sum(weight > 0 for weight in cut.weights), "in order within a stretch"
     for one, number in zip(found, old, strict=True):
         waits_for = whole[number].after
         if one.after is not None:
