@@ -10,5 +10,7 @@ The packages are layers; each imports those below it (`pyproject.toml` enforces 
     report/, traces/, cost/  the report's page and files; requests; how long a step takes
     session.py               an agent's session, and how many of them run at once
     session_rules.py         rules for sessions that a comparison plays
-    adapters.py, records.py, request.py, spec.py, timeline.py    plain data, the virtual clock
+    adapters.py, records.py, request.py, spec.py    plain data
+    timeline.py              the virtual clock
+    day_clock.py             the time of day, which schedules go by
 """

@@ -7,6 +7,7 @@ declared here, and `settings.py` takes its defaults from here.
 from dataclasses import dataclass, field
 
 from pando_router.configuration.settings import RouterSettings
+from pando_sim.day_clock import SINCE_MONDAY, DayClock
 from pando_worker.heartbeats import MAX_INTERVAL_S
 from pando_worker.settings import LORA_SLOTS, WorkerSettings
 
@@ -76,6 +77,7 @@ class FleetSpec:
     worker: WorkerSpec
     router: RouterSpec = RouterSpec()
     replicas: int = 8  # at the start
+    clock: DayClock = SINCE_MONDAY
     policy: str = ROUTER.policy  # a name that `pando_sim.policies` knows
     scaling: str = "none"  # a name that `pando_sim.scaling` knows
     session_rule: str = ""  # a name that `pando_sim.session_rules` knows; empty: none was chosen

@@ -17,6 +17,7 @@ from pando.sim.faults import FaultError, Stage, check_faults, parse_fault
 from pando.sim.manifest import SCHEDULING, ManifestError
 from pando_fleet.images.rule import KINDS, ImageRule
 from pando_sim.cost import CostModel, CostModelError, load
+from pando_sim.day_clock import SINCE_MONDAY, DayClock
 from pando_sim.policies import POLICIES
 from pando_sim.request import Request
 from pando_sim.scaling import SCALERS
@@ -67,6 +68,7 @@ class Extent:
     last_s: float  # the last arrival, if no client waited for an answer
     adapters: tuple[str, ...] = ()  # by name
     smallest_begin: int = 0  # of its sessions: tokens of a first call and its answer
+    began_s: float | None = None  # Unix time; None: it has no times of day
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,7 +264,8 @@ def _extent(trace: Trace, shape: Shape, read: Callable[[Request], None]) -> Exte
         whose = f" for --trace-model {model!r}" if model is not None else ""
         raise _nothing(trace, f"request{whose}")
     names = sorted(adapters - {""}) if shape.adapters is None else shape.adapters.names
-    return Extent(requests, last_s, tuple(names))
+    began_s = trace.began_s() if shape.keeps_hours else None
+    return Extent(requests, last_s, tuple(names), began_s=began_s)
 
 
 def _lasting(settings: SimSettings, trace: Trace) -> Extent:
@@ -372,6 +375,7 @@ def fleet_of(
             max_tries=settings.max_tries,
         ),
         replicas=replicas,
+        clock=SINCE_MONDAY if extent.began_s is None else DayClock(unix_s=(extent.began_s,)),
         policy=policy,
         scaling=scaling,
         hpa_queue_target=settings.hpa_queue_target,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def _pando(spec: "FleetSpec", pool: "WorkerPool") -> Controller:
     from pando_sim.scaling.pool import PoolController
 
-    return PoolController(pool, spec.replicas)
+    return PoolController(pool, spec.replicas, spec.clock)
 
 
 def _hpa_queue(spec: "FleetSpec", pool: "WorkerPool") -> Controller:

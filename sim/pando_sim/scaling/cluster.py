@@ -21,7 +21,7 @@ from pando_sim.fleet.control import FleetControl
 from pando_sim.worker.replica import ReplicaState
 
 START_S = 4 * 86_400.0
-"""The trace's start on the cluster's clock, as Unix time: a Monday, 0:00 UTC."""
+"""The run's start on the cluster's clock, as Unix time; schedules go by the run's `DayClock`."""
 
 Pod = dict[str, Any]
 

@@ -43,6 +43,11 @@ class Shape:
         if self.day is not None and self.repeat != 1:
             raise ValueError("a day repeats the trace as often as needed: repeat must be 1")
 
+    @property
+    def keeps_hours(self) -> bool:
+        """Whether a request still comes at the time of day at which the trace has it."""
+        return self.speed == 1.0 and self.repeat == 1 and self.day is None
+
 
 def shaped(trace: Iterable[Request], shape: Shape) -> Iterator[Request]:
     """`trace` is iterated several times if it is repeated."""

@@ -16,6 +16,9 @@ from pando_sim.traces.lines import lines
 from pando_sim.traces.rows import Reading, in_order, requests
 from pando_sim.traces.unplayed import Unplayed
 
+UNIX_FROM_S = 1e8
+"""Of the year 1973. A trace whose times are smaller counts them from any moment."""
+
 FILE_NUMBERS = 1 << 40
 """More than a file has lines, because prompts that share nothing have their own numbers."""
 
@@ -40,6 +43,18 @@ class Trace:
         ]
         rows = every[0] if len(every) == 1 else heapq.merge(*every, key=attrgetter("at_s"))
         return requests(rows, self.reading)
+
+    def began_s(self) -> float | None:
+        """The Unix time of the first request; None if the trace does not say which day it is of.
+
+        Raises TraceError like `__iter__`.
+        """
+        if (rows_of := self.format.reader().rows) is None:
+            return None
+        uncounted = Unplayed(strict=False)
+        firsts = [next(rows_of(path, self.reading, 0, uncounted), None) for path in self.paths]
+        began_s = min((row.at_s for row in firsts if row is not None), default=0.0)
+        return began_s if began_s >= UNIX_FROM_S else None
 
     def sessions(self, again: int = 0) -> Iterator[Session]:
         """Its sessions in turn; as new ones for each `again`.

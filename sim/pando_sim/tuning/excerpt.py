@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from pando_sim.day_clock import DayClock
 from pando_sim.request import Request
 
 Floats = NDArray[np.float64]
@@ -40,6 +41,7 @@ class Excerpt:
     requests: list[Request]
     edges_s: tuple[float, ...]  # of pieces with one weight each, in its own time, from 0 on
     weights: tuple[float, ...]  # of the pieces
+    begins_s: tuple[float, ...]  # of the pieces, in the trace's time
 
     def request_weights(self) -> Floats:
         """How many requests of the part each request stands for, by number."""
@@ -56,29 +58,37 @@ class Excerpt:
         """How many of the part's seconds have passed, by weight, at a time of the excerpt."""
         return self.weighed((0.0, at_s), (0.0, at_s))
 
+    def clock(self, trace: DayClock, speed: float) -> DayClock:
+        """Of a run of it at this speed of arrivals: each piece has its own hours in the trace."""
+        begins = tuple(trace.unix_at(begin_s) for begin_s in self.begins_s)
+        return DayClock(self.edges_s[:-1], begins, speed)
+
     @property
     def part_s(self) -> float:
         return self.seconds_until(self.edges_s[-1])
 
 
-def all_of(requests: Sequence[Request]) -> Excerpt:
-    """The whole part; each request stands for itself."""
-    return Excerpt(list(requests), (0.0, requests[-1].at_s if requests else 0.0), (1.0,))
+def all_of(requests: Sequence[Request], begin_s: float = 0.0) -> Excerpt:
+    """The whole part, which begins then in the trace; each request stands for itself."""
+    end_s = requests[-1].at_s if requests else 0.0
+    return Excerpt(list(requests), (0.0, end_s), (1.0,), (begin_s,))
 
 
-def excerpt(requests: Sequence[Request], most: int) -> Excerpt:
+def excerpt(requests: Sequence[Request], most: int, begin_s: float = 0.0) -> Excerpt:
     """About `most` of the requests, but of three stretches at least; all if there are not more.
 
-    `requests`: in order, with times from 0 on.
+    Args:
+        requests: of the part, in order, with times from 0 on.
+        begin_s: of the part, in the trace.
     """
     share = most / max(1, len(requests))
     if share >= 1:
-        return all_of(requests)
+        return all_of(requests, begin_s)
     end_s = requests[-1].at_s
     stretch_s = min(max(end_s * share / STRETCHES, SHORTEST_S), LONGEST_S)
     windows = _Windows(np.array([one.at_s for one in requests]), max(1, round(end_s / stretch_s)))
     if windows.count <= LEAST_STRETCHES:
-        return all_of(requests)
+        return all_of(requests, begin_s)
     strata = [np.argsort(windows.busiest, kind="stable")]
     chosen = windows.chosen(strata)
     while len(strata) < windows.count:
@@ -88,7 +98,7 @@ def excerpt(requests: Sequence[Request], most: int) -> Excerpt:
         if len(strata) > LEAST_STRETCHES and windows.played(more) > most:
             break
         chosen = more
-    return _played(requests, windows, chosen)
+    return _played(requests, windows, chosen, begin_s)
 
 
 class _Windows:
@@ -171,8 +181,10 @@ def _best_split(values: Floats) -> tuple[float, int]:
     return float(gains[best]), best + 1
 
 
-def _played(requests: Sequence[Request], windows: _Windows, chosen: dict[int, float]) -> Excerpt:
-    edges_s, weights, found = [0.0], list[float](), list[Request]()
+def _played(
+    requests: Sequence[Request], windows: _Windows, chosen: dict[int, float], part_s: float
+) -> Excerpt:
+    edges_s, weights, begins_s, found = [0.0], list[float](), list[float](), list[Request]()
     numbers: dict[int, int] = {}
     times = [one.at_s for one in requests]
     for (window, weight), from_s in zip(chosen.items(), windows.begins_s(chosen), strict=True):
@@ -188,4 +200,5 @@ def _played(requests: Sequence[Request], windows: _Windows, chosen: dict[int, fl
             found.append(replace(one, number=len(found), at_s=at_s, after=after))
         edges_s += [edges_s[-1] + begin_s - from_s, edges_s[-1] + end_s - from_s]
         weights += [0.0, weight]
-    return Excerpt(found, tuple(edges_s), tuple(weights))
+        begins_s += [part_s + from_s, part_s + begin_s]
+    return Excerpt(found, tuple(edges_s), tuple(weights), tuple(begins_s))

@@ -91,20 +91,22 @@ def divided(requests: Sequence[Request], seed: int, most: int) -> Parts:
         first = [one for one in requests if one.at_s < cut * DAY_S]
         rest = [one for one in requests if one.at_s >= cut * DAY_S]
         how = f"by days: the first {cut} to search, the other {days - cut} to judge"
-        return _parts(how, _renumbered(first, 0.0), _renumbered(rest, cut * DAY_S), most)
+        cut_s = cut * DAY_S
+        return _parts(how, _renumbered(first, 0.0), _renumbered(rest, cut_s), most, cut_s)
     lasting = _lasting(requests)
     folds = _folds(requests, lasting, seed)
     parts = [[one for one, fold in zip(requests, folds, strict=True) if fold == n] for n in (0, 1)]
     how = "by conversations: half of them to search, half to judge, each half played twice"
     searched, judged = (_twice(part, lasting) for part in parts)
-    return _parts(how, searched, judged, most)
+    return _parts(how, searched, judged, most, 0.0)
 
 
-def _parts(how: str, whole: list[Request], other: list[Request], most: int) -> Parts:
+def _parts(
+    how: str, whole: list[Request], other: list[Request], most: int, other_begin_s: float
+) -> Parts:
     longer = LONGER * most
-    return Parts(
-        how, whole, other, excerpt(whole, most), excerpt(whole, longer), excerpt(other, longer)
-    )
+    tried, searched = excerpt(whole, most), excerpt(whole, longer)
+    return Parts(how, whole, other, tried, searched, excerpt(other, longer, other_begin_s))
 
 
 def _lasting(requests: Sequence[Request]) -> Lasting:

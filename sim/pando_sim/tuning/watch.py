@@ -1,9 +1,10 @@
 """Runs a candidate, and ends the run once another candidate is better whatever still comes."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pando_fleet.records.marks import MarkKind
+from pando_operator.resource.policy import ScalingPolicy
 from pando_operator.resource.pool import WorkerPool
 from pando_sim.cost import load
 from pando_sim.fleet.control import FleetControl, Scaler
@@ -57,7 +58,7 @@ class _Watch:
         self._part_s = played.part_s
         self._weights: list[float] = played.request_weights().tolist()
         self._all = math.fsum(self._weights)
-        self._least = 0 if pool.spec.scaling.schedules else pool.spec.scaling.min_replicas
+        self._least = _least(pool.spec.scaling)
         self._gpus = pool.spec.tensor_parallel_size
         # All of these are sums over stretches times weights, so they never fall.
         self._passed_s = 0.0
@@ -111,6 +112,13 @@ class _Watch:
         )
 
 
+def _least(scaling: ScalingPolicy) -> int:
+    """Replicas that the pool has at any time."""
+    other = [(one.min_replicas, one.max_replicas) for one in scaling.schedules]
+    given = [bound for bounds in other for bound in bounds if bound is not None]
+    return min([scaling.min_replicas, *given])
+
+
 async def run(
     spec: FleetSpec,
     pool: WorkerPool,
@@ -125,7 +133,8 @@ async def run(
     `excerpt`: with at least one request. Raises what `simulate` raises.
     """
     played = varied(excerpt, variation)
-    spec = varied_spec(spec, variation)
+    clock = played.clock(spec.clock, variation.speed)
+    spec = replace(varied_spec(spec, variation), clock=clock)
     scaler = scaler_of(SCALERS[spec.scaling], spec, pool, records=False)
     watch = _Watch(scaler, goal, bounds, played, pool)
     try:

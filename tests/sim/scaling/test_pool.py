@@ -2,11 +2,13 @@
 
 from collections import Counter
 from dataclasses import replace
+from datetime import datetime
 from math import ceil
 from statistics import median
 
 import pytest
 
+from pando_sim.day_clock import DayClock
 from pando_sim.fleet.control import FleetControl
 from pando_sim.records import Outcome
 from pando_sim.scaling.cluster import Cluster
@@ -37,6 +39,21 @@ def test_a_load_step_grows_the_pool_to_what_the_target_holds_and_shrinks_it_afte
     assert calm_s < others[-1].at_s < calm_s + window_s + averaged_s + 10.0
     assert {one.outcome for one in served} == {Outcome.FINISHED}
     assert found.samples[-1].replicas == 1
+
+
+def test_a_schedule_holds_at_the_hours_of_the_day_that_a_run_plays() -> None:
+    """Here a run of a minute: of the night, of the time from 8:59:50 on, and of the night again."""
+    morning = {"cron": "0 9 * * *", "durationSeconds": 3600, "minReplicas": 4}
+    begins = [datetime.fromisoformat(f"2026-11-24T{at}+00:00") for at in ("02:00", "08:59:50")]
+    night_s, morning_s = (one.timestamp() for one in begins)
+    clock = DayClock((0.0, 20.0, 60.0), (night_s, morning_s, night_s))
+    requests = one_after_the_other(0, LOW, until_s=120.0)
+    steps = scaled(requests, pool(schedules=[morning]), clock=clock).steps
+    assert (steps[0].before, steps[0].after) == (1, 4)
+    assert 30.0 <= steps[0].at_s <= 45.0, "ten seconds after the jump, at the operator's next look"
+    assert steps[-1].after < 4
+    assert steps[1].at_s > 60.0
+    assert not scaled(requests, pool(schedules=[morning])).steps, "it is 0:00 in this run"
 
 
 def test_the_same_seed_gives_the_same_records() -> None:

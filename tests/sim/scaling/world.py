@@ -6,6 +6,7 @@ from typing import Any
 
 from pando_operator.resource.parse import parse
 from pando_operator.resource.pool import WorkerPool
+from pando_sim.day_clock import SINCE_MONDAY, DayClock
 from pando_sim.fleet.fault import Fault
 from pando_sim.records import Run
 from pando_sim.request import Request
@@ -57,9 +58,10 @@ def scaled(
     faults: Sequence[Fault] = (),
     seed: int = 0,
     scaling: str = "pando",
+    clock: DayClock = SINCE_MONDAY,
 ) -> Run:
     spec = replace(
         with_worker(start_s=START_S), replicas=replicas, scaling=scaling, seed=seed, sample_s=1.0
     )
-    spec = replace(spec, hpa_queue_target=2.0, knative_target=4.0)
+    spec = replace(spec, hpa_queue_target=2.0, knative_target=4.0, clock=clock)
     return run(requests, spec, scaler=scaler_of(SCALERS[scaling], spec, manifest), faults=faults)

@@ -110,7 +110,18 @@ def test_times_may_be_dates_or_unix_times_of_any_unit(
     tmp_path: Path, first: object, second: object
 ) -> None:
     rows = [{"timestamp": at, "prompt": "p", "output_tokens": 1} for at in (first, second)]
-    assert [request.at_s for request in read(json_lines(tmp_path / "trace", rows))] == [0.0, 2.5]
+    path = json_lines(tmp_path / "trace", rows)
+    assert [request.at_s for request in read(path)] == [0.0, 2.5]
+    began_s = open_trace(path).began_s()
+    assert began_s == (1_760_428_221.0 if first else None), "a day is known only by a real time"
+
+
+def test_a_trace_of_several_files_began_with_the_first_request(tmp_path: Path) -> None:
+    files = []
+    for at in ("2025-10-14T07:50:21Z", "2025-10-14T07:30:00Z"):
+        row = {"timestamp": at, "prompt": "p", "output_tokens": 1}
+        files.append(json_lines(tmp_path / f"from {at}", [row]))
+    assert open_trace(files).began_s() == 1_760_427_000.0
 
 
 def test_agents_calls_wait_for_the_answer_before_and_then_pause(tmp_path: Path) -> None:

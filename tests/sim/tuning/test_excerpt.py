@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pando_sim.day_clock import DayClock
 from pando_sim.request import Request
 from pando_sim.traces.prompts import UniquePrompt
 from pando_sim.tuning.excerpt import SHORTEST_S, excerpt
+from pando_sim.tuning.variations import Variation, varied
 
 DAY_S = 86_400.0
 BURST_S = 300.0
@@ -133,6 +135,19 @@ def test_each_stretch_is_busier_than_the_one_before(most: int) -> None:
     ]
     most_a_minute = [int(one.max()) for one in busiest]
     assert most_a_minute == sorted(most_a_minute)
+
+
+@pytest.mark.parametrize(("most", "speed"), [(2_000, 1.0), (8_000, 1.2), (10**9, 0.8)])
+def test_each_request_is_played_at_its_own_hour(most: int, speed: float) -> None:
+    """Also where arrivals come faster, and in a part that does not begin with the trace."""
+    trace, part_s = DayClock(unix_s=(1.79e9,)), DAY_S
+    found = excerpt(WHOLE, most, part_s)
+    faster = varied(found, Variation(name="other arrivals", speed=speed))
+    clock = faster.clock(trace, speed)
+    hours = {one.prompt: one.at_s for one in WHOLE}
+    for one in faster.requests:
+        at_s = clock.unix_at(one.at_s)
+        assert at_s - 1.79e9 - part_s == pytest.approx(hours[one.prompt], abs=1e-3)
 
 
 @given(moments=st.lists(st.floats(0.0, 2 * DAY_S), min_size=1), most=st.integers(500, 12_000))

@@ -52,6 +52,14 @@ def test_a_short_trace_is_divided_by_conversations() -> None:
     assert len(own[0] | own[1]) == 2 * len(originals), "each is also played as another one"
 
 
+def test_each_part_knows_where_in_the_trace_it_begins() -> None:
+    days = divided(chats(count=50, turns=8, hours=24 * 3), seed=3, most=ALL)
+    assert days.tried.begins_s == days.searched.begins_s == (0.0,)
+    assert days.judged.begins_s == (2 * DAY_S,)
+    short = divided(chats(count=60, turns=5, hours=6), seed=0, most=ALL)
+    assert short.judged.begins_s == (0.0,)
+
+
 def test_the_parts_have_the_load_of_the_whole_and_its_hours() -> None:
     trace = chats(count=400, turns=2, hours=6)
     parts = divided(trace, seed=0, most=ALL)

@@ -143,7 +143,7 @@ def test_a_stretch_counts_by_its_weight(whole: Score) -> None:
     edges_s = (0.0, first_s, second_s, requests[-1].at_s)
 
     def played(*weights: float, bounds: Bounds = NO_BOUNDS) -> Score:
-        some = Excerpt(requests, edges_s, weights)
+        some = Excerpt(requests, edges_s, weights, edges_s[:-1])
         return asyncio.run(run(SPEC, POOL, some, GOAL, bounds=bounds))
 
     assert timeless(played(1.0, 1.0, 1.0)) == timeless(whole)
