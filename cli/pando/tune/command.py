@@ -115,4 +115,5 @@ def _about(settings: TuneSettings, plan: "TunePlan") -> "TuneAbout":
         budget=settings.budget,
         warning=plan.parts.too_short,
         unplayed=plan.unplayed,
+        no_schedules=plan.no_schedules,
     )

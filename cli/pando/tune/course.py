@@ -36,7 +36,7 @@ from pando_sim.tuning.goal import WEEK_HOURS
 from pando_sim.tuning.parts import Stage
 from pando_sim.tuning.score import Score
 from pando_sim.tuning.search import GENERATION, Search
-from pando_sim.tuning.space import Candidate, Space, Values
+from pando_sim.tuning.space import Candidate, Values
 from pando_sim.tuning.variations import AS_RECORDED, VARIATIONS, Variation
 from pando_sim.tuning.watch import NO_BOUNDS, Bounds
 
@@ -122,7 +122,7 @@ class Course:
         scaling["minReplicas"] = scaling["maxReplicas"]
         for name in ("budget", "idleSeconds", "schedules"):  # some of them could forbid that
             scaling.pop(name, None)
-        space = Space(document, self._plan.sim.policy[0], self._plan.space.knobs)
+        space = self._plan.space.around(document)
         return space.candidate(space.today)
 
     def _check_reachable(self, candidate: Candidate, full: Score) -> None:

@@ -3,9 +3,10 @@
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 from pydantic_settings import SettingsConfigDict
 
+from pando_operator.resource.policy import known_zone
 from pando_sim.settings import FLEET, ReplaySettings, Words
 from pando_sim.settings import PolicyName as AnyPolicyName
 
@@ -43,17 +44,24 @@ class TuneSettings(ReplaySettings):
         Words[str],
         Field(
             description="FIELD=LOW..HIGH: another range for a field, or a field that is searched"
-            " only if asked for, such as engine.maxTotalTokens=50000..120000;"
+            " only if asked for, such as engine.maxTotalTokens=50000..120000 or"
+            " behavior.scaleDown.policies.pods=1..4;"
             " policy=all or policy=ONE+OTHER for placement policies; repeat it for more"
         ),
     ] = ()
     only: Annotated[
         Words[str],
         Field(
-            description="search this field of spec.scaling only (target.pressure, …); repeat it"
-            " for more; 'named': those that the manifest sets"
+            description="search this field of spec.scaling only (target.pressure, …), or all of a"
+            " part (target, schedules, …); repeat it for more; 'named': those that the manifest"
+            " sets"
         ),
     ] = ()
+    time_zone: Annotated[
+        str,
+        Field(description="IANA name of the zone that schedules are written in (Europe/Berlin)"),
+        AfterValidator(known_zone),
+    ] = "UTC"
     policy: Annotated[AnyPolicyName, Field(description="placement policy of the routers today")] = (
         FLEET.policy
     )

@@ -158,7 +158,7 @@ def _with_meaning(cron: str) -> str:
     return cron
 
 
-def _known_zone(name: str) -> str:
+def known_zone(name: str) -> str:
     try:
         ZoneInfo(name)
     except (ValueError, OSError, KeyError):  # a bad name, the name of a folder, an unknown name
@@ -197,7 +197,7 @@ class Schedule(SpecPart):
     time_zone: Annotated[
         str,
         Field(min_length=1, max_length=64, description="IANA name, such as Europe/Berlin"),
-        AfterValidator(_known_zone),
+        AfterValidator(known_zone),
     ] = "UTC"
     min_replicas: Annotated[int | None, Field(ge=0, description="replaces scaling.minReplicas")] = (
         None

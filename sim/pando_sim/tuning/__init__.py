@@ -4,6 +4,9 @@ Read in this order:
     goal.py       what is asked for: times that 99 % of the requests keep, or a budget
     score.py      what a run says about its candidate
     knobs.py      the fields that may be searched, each with its range
+    lists.py      lists in the manifest that several knobs make:
+    rates.py      rate policies of `behavior`
+    schedules.py  a higher minimum in the hours that are busy every day
     space.py      values of the knobs to a manifest, and back
     parts.py      the part of the trace to search on, and the part to judge on
     excerpt.py    stretches of a part, with weights, for runs that take less time

@@ -57,6 +57,7 @@ class TuneAbout(msgspec.Struct, frozen=True, kw_only=True):
     budget: float | None  # GPU-hours a week
     unplayed: int = 0  # lines of the trace that were left out
     warning: str = ""  # why little can be said from the trace
+    no_schedules: str = ""  # why schedules by hour were not searched
 
 
 class Findings(msgspec.Struct, frozen=True, kw_only=True):

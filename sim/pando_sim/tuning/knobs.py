@@ -34,9 +34,12 @@ class Knob:
     is_whole: bool = False
     is_log: bool = False
     may_be_off: bool = False
-    needs: str = ""  # the path of a knob without which it does nothing
+    needs: tuple[str, ...] = ()  # paths of knobs; without any of them it does nothing
     tries: tuple[float, ...] = ()  # values that are tried first, each alone
     choices: tuple[str, ...] = ()  # instead of numbers
+    in_list: str = ""  # the path of a `ListField` that it makes, with others
+    default: Value = None  # in a list: its value, if no other one is tried
+    only_if_asked: bool = False
 
     def rounded(self, value: float) -> float:
         """As a person would write it: two or three digits."""
@@ -163,7 +166,7 @@ def scaling_knobs(goal: Goal, most_replicas: int) -> tuple[Knob, ...]:
             low=3,
             high=30,
             is_whole=True,
-            needs="scaling.panic.threshold",
+            needs=("scaling.panic.threshold",),
         ),
     )
 
@@ -193,7 +196,10 @@ def asked_knob(text: str, known: Sequence[Knob]) -> Knob:
         raise KnobError(f"--search {text!r}: must be FIELD=LOW..HIGH with LOW below HIGH")
     is_log = low > 0 and high / low >= 10
     tries = tuple(value for value in knob.tries if low <= value <= high)
-    return replace(knob, low=low, high=high, is_log=is_log, tries=tries)
+    default = knob.default
+    if isinstance(default, float):
+        default = min(max(default, low), high)
+    return replace(knob, low=low, high=high, is_log=is_log, tries=tries, default=default)
 
 
 _EXAMPLE = "engine.maxTotalTokens=50000..120000"

@@ -52,6 +52,8 @@ def sentences(findings: Findings) -> list[str]:
         worst = best.varied[best.worst]
         said.append(f"Its worst case is “{best.worst}”, with {percent(worst.missed)} missed.")
     said += _unmet(findings, best)
+    if findings.about.no_schedules:
+        said.append(f"Schedules by hour were not searched: {findings.about.no_schedules}.")
     return said
 
 

@@ -38,6 +38,22 @@ def pool(folder: Path, **scaling: Any) -> str:
     return str(path)
 
 
+def mornings(folder: Path, days: int, calm: int = 150, burst: int = 400) -> str:
+    """Days from a midnight on; each has its burst at 9:00, within a minute or two."""
+    draw, path = random.Random(0), folder / "mornings.jsonl"
+    midnights = [1_795_392_000.0 + 86_400 * day for day in range(days)]  # 2026-11-23
+    times = [begin + draw.uniform(0, 86_400) for begin in midnights for _ in range(calm)]
+    for begin in midnights:
+        first = begin + 9 * 3600 + draw.uniform(0, 60)
+        times += [first + 0.25 * place for place in range(burst)]
+    rows = [
+        {"timestamp": round(1000 * at_s), "input_length": 4000, "output_length": 30}
+        for at_s in sorted(times)
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return str(path)
+
+
 def trace(folder: Path, requests: int = 150, seconds: float = 90.0) -> str:
     """Requests that share nothing, with a burst in the middle."""
     draw, path = random.Random(0), folder / "trace.jsonl"
@@ -230,3 +246,30 @@ def test_a_long_part_is_tried_and_judged_on_excerpts(tmp_path: Path) -> None:
     assert "Candidates were tried on stretches of the part" in out
     judging = f"stretches with {about['judged_requests']} of the {about['other_requests']} of the"
     assert judging in out
+    assert "Schedules by hour were not searched: the trace, as it is played, does not say" in out
+
+
+@pytest.mark.long
+def test_a_burst_of_every_morning_gets_a_schedule_that_begins_before_it(tmp_path: Path) -> None:
+    """A replica starts in two minutes, so whoever waits for the burst is late."""
+    options = ["--only", "schedules", "--trials", "6", "--excerpt", "100", "--anyway"]
+    options += ["--start-seconds", "120", "--cost-model", "h200-llama-3.3-70b-fp8"]
+    words = [sys.executable, "-m", "pando", "tune", mornings(tmp_path, days=3), *options]
+    words += ["--pool", pool(tmp_path, maxReplicas=5), "--output", str(tmp_path / "out")]
+    ended = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    document = yaml.safe_load((tmp_path / "out" / "pool.yaml").read_text())
+    (entry,) = document["spec"]["scaling"]["schedules"]
+    minute, hour = map(int, entry["cron"].split()[:2])
+    begin = 60 * hour + minute
+    assert 8 * 60 < begin <= 9 * 60 - 2, "the replicas are ready at 9:00"
+    assert begin + entry["durationSeconds"] / 60 >= 9 * 60 + 2
+    assert parse(document).spec.scaling.schedules[0].min_replicas == entry["minReplicas"]
+    results = found(tmp_path)
+    points = {one["name"]: one for one in results["points"]}
+    best, today = points[results["recommended"]]["judged"], points["today"]["judged"]
+    assert best["missed"] < 0.2 * today["missed"], "the day that was held out agrees"
+    changed = {one["path"] for one in results["contributions"]}
+    assert "scaling.schedules.minReplicas" in changed
+    patch = json.loads((tmp_path / "out" / "patch.json").read_text())
+    assert patch["spec"]["scaling"]["schedules"] == [entry]

@@ -10,11 +10,32 @@ from hypothesis import strategies as st
 
 from pando_operator.resource.parse import InvalidPool, parse
 from pando_sim.tuning.knobs import Knob, KnobError, asked_knob, scaling_knobs
+from pando_sim.tuning.lists import ListField
+from pando_sim.tuning.rates import RATES
+from pando_sim.tuning.schedules import (
+    BUSY,
+    EARLY,
+    REPLICAS,
+    DayLoad,
+    Schedules,
+    schedule_knobs,
+)
 from pando_sim.tuning.space import Document, Space, Values, chosen_knobs
 from tests.examples import examples
 from tests.sim.tuning.manifests import GOAL, document, space
 
-KNOBS = scaling_knobs(GOAL, 6)
+RATE_KNOBS = [knob for one in RATES for knob in one.knobs(6)]
+KNOBS = (*scaling_knobs(GOAL, 6), *schedule_knobs(1, 6), *RATE_KNOBS)
+SHARES = (0.1,) * 36 + (1.0,) * 8 + (0.4,) * 40 + (0.1,) * 12
+LISTS: tuple[ListField, ...] = (*RATES, Schedules(DayLoad(SHARES), "UTC"))
+PODS, PERCENT, PERIOD = (
+    f"scaling.behavior.scaleDown.policies.{name}" for name in ("pods", "percent", "periodSeconds")
+)
+
+
+def whole_space(**scaling: Any) -> Space:
+    """With everything that can be searched in `spec.scaling`."""
+    return Space(document(**scaling), "cache_aware", KNOBS, LISTS)
 
 
 def merged(target: Document, patch: Document) -> Document:
@@ -43,6 +64,7 @@ MANIFESTS: list[dict[str, Any]] = [
     {},
     {"panic": {"windowSeconds": 10, "threshold": 3}, "target": {"pressure": 0.5}},
     {"budget": {"replicaHours": 48}, "behavior": {"scaleDown": {"selectPolicy": "Min"}}},
+    {"behavior": {"scaleUp": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 30}]}}},
 ]
 
 
@@ -51,7 +73,7 @@ def test_the_patch_of_a_candidate_makes_its_manifest_of_todays(scaling: dict[str
     @given(any_values())
     @settings(max_examples=examples(60), deadline=None)
     def holds(values: Values) -> None:
-        here = space(**scaling)
+        here = whole_space(**scaling)
         try:
             candidate = here.candidate(values)
         except InvalidPool:
@@ -65,7 +87,7 @@ def test_the_patch_of_a_candidate_makes_its_manifest_of_todays(scaling: dict[str
 
 def test_todays_values_change_nothing() -> None:
     for scaling in MANIFESTS:
-        here = space(**scaling)
+        here = whole_space(**scaling)
         candidate = here.candidate(here.today)
         assert candidate.document == document(**scaling)
         assert here.patch(here.today) == {}
@@ -73,8 +95,8 @@ def test_todays_values_change_nothing() -> None:
 
 
 def test_the_defaults_are_those_of_a_manifest_without_the_fields() -> None:
-    here = space(**MANIFESTS[1])
-    assert here.defaults == space().today
+    here = whole_space(**MANIFESTS[1])
+    assert here.defaults == whole_space().today
     assert here.candidate(here.defaults).pool.spec == parse(document()).spec
 
 
@@ -86,6 +108,56 @@ def test_the_window_of_panic_is_nothing_without_panic() -> None:
     made = here.candidate(values)
     assert made.document["spec"]["scaling"]["panic"] == {"threshold": 2.0, "windowSeconds": 12}
     assert json.dumps(here.patch(made.values)).count("12") == 1
+
+
+def test_rates_are_policies_of_a_direction() -> None:
+    here = whole_space()
+    values = here.candidate(here.today | {PODS: 2.0, PERCENT: 50.0, PERIOD: 90.0}).values
+    policies = [
+        {"type": "Pods", "value": 2, "periodSeconds": 90},
+        {"type": "Percent", "value": 50, "periodSeconds": 90},
+    ]
+    assert here.patch(values) == {
+        "spec": {"scaling": {"behavior": {"scaleDown": {"policies": policies}}}}
+    }
+    rules = here.candidate(values).pool.spec.scaling.behavior
+    assert [(one.type, one.value) for one in rules.scale_down.policies] == [
+        ("Pods", 2),
+        ("Percent", 50),
+    ]
+    assert rules.scale_up == parse(document()).spec.scaling.behavior.scale_up
+
+
+def test_the_period_of_rates_is_nothing_without_them() -> None:
+    here = whole_space()
+    assert here.candidate(here.today | {PERIOD: 300.0}).document == document()
+    one = here.candidate(here.today | {PERCENT: 50.0, PERIOD: 300.0})
+    assert one.values[PERIOD] == 300.0
+
+
+def test_rates_are_searched_only_if_asked() -> None:
+    def paths(search: str = "", *only: str) -> set[str]:
+        asked = [asked_knob(search, KNOBS)] if search else []
+        return {knob.path for knob in chosen_knobs(KNOBS, asked, only, document())}
+
+    usual = paths()
+    assert not usual & {knob.path for knob in RATE_KNOBS}
+    assert REPLICAS in usual
+    assert paths("behavior.scaleDown.policies.pods=1..2") - usual == {PODS, PERIOD}
+    assert paths("behavior.scaleDown.policies.periodSeconds=15..60") - usual == {
+        PODS,
+        PERCENT,
+        PERIOD,
+    }
+    assert paths("", "behavior.scaleDown.policies") == {PODS, PERCENT, PERIOD}
+    assert paths("", "behavior.scaleDown.policies.pods") == {PODS}
+    assert paths("", "schedules") == {REPLICAS, BUSY, EARLY}
+    assert paths("", "schedules.busyShare") == {REPLICAS, BUSY}
+
+
+def test_a_range_that_was_asked_for_has_the_value_of_a_list_before_it_is_searched() -> None:
+    knob = asked_knob("schedules.busyShare=0.8..0.9", KNOBS)
+    assert (knob.low, knob.high, knob.default) == (0.8, 0.9, 0.8)
 
 
 def test_what_today_has_is_in_the_range() -> None:
@@ -117,7 +189,7 @@ def test_only_some_fields_are_searched() -> None:
     def paths(*only: str, **scaling: Any) -> list[str]:
         return [knob.path for knob in chosen_knobs(KNOBS, [], only, document(**scaling))]
 
-    assert paths() == [knob.path for knob in KNOBS]
+    assert paths() == [knob.path for knob in KNOBS if not knob.only_if_asked]
     assert paths("target.pressure") == ["scaling.target.pressure"]
     assert paths("panic.windowSeconds") == [
         "scaling.panic.threshold",
