@@ -3,11 +3,12 @@
     data_path.py        the data path beside that of peers: CPU, latency, streams
     router_versions.py  the same of several checkouts, in turns
     recording_cost.py   the same of a router that records
+    recording_instructions.py    its instructions, which other load does not change
     placement.py        Redis's CPU time and the answer's time of a placement
     adapter_placements.py    the same of requests with LoRA adapters
     session_placements.py    Redis's instructions for a placement with the bound on sessions
     bound_cost.py       router's and Valkey's CPU time of a request with that bound
-    counted_valkey.py   a Valkey whose instructions are counted, for session_placements
+    counting.py         counts a process's instructions, for the two above that show them
     own_valkey.py       a Valkey on a port of its own, for all others
     tree_memory.py      Redis's memory for each chunk of a tree
     observability.py    CPU time of logs, traces and metrics

@@ -36,8 +36,8 @@ def main(pairs: int, burst: int) -> None:
         upstreams = stack.enter_context(replicas(8, folder))
         record = ("--record", str(folder / "requests.jsonl"))
         router = stack.enter_context(Version(HERE, upstreams, burst, *record))
-        for on in _in_turns(pairs):
-            _switch(router.port, on)
+        for on in in_turns(pairs):
+            switch(router.port, on)
             costs[on].append(router.cost(rest_s=WRITTEN_S).router)
         lines = sum(path.read_bytes().count(b"\n") for path in folder.glob("requests.jsonl*"))
         written = sum(path.stat().st_size for path in folder.glob("requests.jsonl*"))
@@ -52,14 +52,14 @@ def main(pairs: int, burst: int) -> None:
     )
 
 
-def _in_turns(pairs: int) -> Iterator[bool]:
+def in_turns(pairs: int) -> Iterator[bool]:
     """Off and on; every second time in the other order."""
     for pair in range(pairs):
         first = bool(pair % 2)
         yield from (first, not first)
 
 
-def _switch(port: int, on: bool) -> None:
+def switch(port: int, on: bool) -> None:
     url = f"http://127.0.0.1:{port}/recording"
     body = b'{"on": true}' if on else b'{"on": false}'
     with urlopen(Request(url, data=body, method="PATCH"), timeout=10):

@@ -13,8 +13,9 @@ import time
 from collections.abc import Iterator
 
 from msgspec.structs import astuple
+from redis.asyncio import Redis
 
-from bench.router.counted_valkey import CountedValkey, counted_valkey
+from bench.router.counting import Counter, counted_valkey
 from bench.router.placement import POOL, beats
 from pando_fleet.placement.prefix import CHUNK_BYTES, KEY_BYTES, chunk_keys
 from pando_fleet.redis.keys import PoolKeys
@@ -93,10 +94,14 @@ def nothing_returned(now_ms: int) -> bytes:
 
 
 async def instructions(
-    valkey: CountedValkey, sessions: int | None, *, are_new: bool = False, returns: bool = True
+    redis: Redis,
+    counter: Counter,
+    sessions: int | None,
+    *,
+    are_new: bool = False,
+    returns: bool = True,
 ) -> float:
     """A placement, beside so many sessions that pause; None: without the bound."""
-    redis = valkey.redis
     await redis.flushall()
     now_ms, run, bounds = int(1000 * time.time()), Script(redis, Place), sessions is not None
     registry = Registry(redis, clock=lambda: now_ms)
@@ -108,25 +113,25 @@ async def instructions(
         await redis.hset(KEYS.sessions, "", nothing_returned(now_ms))
     await run(place(now_ms), *astuple(prompt(0, bounds=bounds)))
     calls = max(LEAST_CALLS, RATE * (sessions or 0) // 1000)  # between two counts
-    valkey.start_count()
+    counter.start()
     for number in range(1, calls + 1):
         now_ms += 1000 // RATE
         one = prompt(number if are_new else 0, bounds=bounds)
         await run(place(now_ms), *astuple(one))
         if are_new:
             await redis.delete(*KEYS.leases)
-    return valkey.instructions() / calls
+    return counter.instructions() / calls
 
 
 async def main() -> None:
     print(f"{'sessions':<10} {'thousand instructions a placement':>33} {'times':>6}")
-    async with counted_valkey() as valkey:
-        alone = await instructions(valkey, None)
+    async with counted_valkey() as (redis, counter):
+        alone = await instructions(redis, counter, None)
         print(f"{'no bound':<10} {alone / 1000:>33.0f} {1:>6.2f}")
         cases = {
-            "single": await instructions(valkey, 1, are_new=True, returns=False),
-            "new": await instructions(valkey, 1, are_new=True),
-            **{f"{count:,}": await instructions(valkey, count) for count in SESSIONS},
+            "single": await instructions(redis, counter, 1, are_new=True, returns=False),
+            "new": await instructions(redis, counter, 1, are_new=True),
+            **{f"{count:,}": await instructions(redis, counter, count) for count in SESSIONS},
         }
         for name, found in cases.items():
             print(f"{name:<10} {found / 1000:>33.0f} {found / alone:>6.2f}")

@@ -39,10 +39,10 @@ def running(
             process.wait()
 
 
-def wait_for(url: str, process: psutil.Process, log: Path) -> None:
+def wait_for(url: str, process: psutil.Process, log: Path, within_s: float = START_S) -> None:
     """Waits until `url` answers 200. Raises RuntimeError with the end of the log if it never
     does."""
-    deadline = time.monotonic() + START_S
+    deadline = time.monotonic() + within_s
     while time.monotonic() < deadline and process.is_running():
         try:
             with urllib.request.urlopen(url, timeout=2):

@@ -15,7 +15,7 @@ import psutil
 from redis import Redis
 
 from bench.router.own_valkey import own_valkey
-from bench.router.routing.processes import running, wait_for
+from bench.router.routing.processes import START_S, running, wait_for
 from pando.up.free_port import free_port
 from pando_fleet.redis.client import connect
 from pando_fleet.registry.registry import Registry
@@ -80,18 +80,26 @@ def _server_of(redis_url: str) -> psutil.Process:
 
 
 @contextmanager
-def pando(upstreams: Sequence[str], folder: Path, python: str, *options: str) -> Iterator[Running]:
-    """`pando router`, run by `python`, with placement in its own Valkey."""
+def pando(
+    upstreams: Sequence[str],
+    folder: Path,
+    python: str,
+    *options: str,
+    under: Sequence[str] = (),
+    within_s: float = START_S,
+) -> Iterator[Running]:
+    """`pando router`, run by `python`, with placement in its own Valkey. `under` is the command
+    that runs `python`, such as valgrind's."""
     with ExitStack() as stack:
         valkey = stack.enter_context(own_valkey())
         stack.enter_context(beating(valkey.connection_url, upstreams))
         port, log = free_port(), folder / "pando.log"
         command = [
-            *(python, "-m", "pando", "router", "--port", str(port)),
+            *(*under, python, "-m", "pando", "router", "--port", str(port)),
             *("--redis", valkey.connection_url, "--leave-seconds", "0", *options),
         ]
         router = stack.enter_context(running(command, log, {"PANDO_LOG_LEVEL": "warning"}))
-        wait_for(f"http://127.0.0.1:{port}/readyz", router, log)
+        wait_for(f"http://127.0.0.1:{port}/readyz", router, log, within_s)
         yield Running("pando", port, [router, _server_of(valkey.connection_url)])
 
 

