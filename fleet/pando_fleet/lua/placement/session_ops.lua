@@ -179,10 +179,15 @@ local function memory_of(ready)
   return { capacity = capacity, seconds = capacity / rate, doubling = doubling / #ready }
 end
 
--- How long, in ms, a pause of the session may be so that its memory costs the pool less than its
--- computation would: the time in which the pool computes all that it holds, in prompts like this one.
+-- How long, in ms, a pause of a session with a prompt of so many tokens may be so that its memory costs
+-- the pool less than its computation would: the time in which the pool computes all that it holds, in
+-- prompts like this one.
+local function stay_after(tokens, memory)
+  return 1000 * memory.seconds * (1 + tokens / 2 / memory.doubling)
+end
+
 local function stay_of(session, memory)
-  return 1000 * memory.seconds * (1 + (session.base + session.held) / 2 / memory.doubling)
+  return stay_after(session.base + session.held, memory)
 end
 
 local function is_in_stay(session, memory, now)
@@ -223,15 +228,19 @@ local function are_rare(set, memory)
   return RARE * set.tokens_read + ASSUMED_FILLS * memory.capacity < set.tokens_stayed
 end
 
--- Its tokens, weighed by the probability that it returns within its stay. A whole number, so that the
--- working set is the same in whatever order Redis lists the sessions.
-local function share_of(session, memory, set, now)
-  local held = session.held * likely_after(set, kind_of(session))
-  if session.paused > 0 then
-    local stay = stay_of(session, memory)
-    held = held * stay / (stay + now - session.paused)
+-- The tokens of a session, weighed by the probability that it returns within its stay. A whole number,
+-- so that the working set is the same in whatever order Redis lists the sessions.
+local function weighed(held, returns, stay, paused, now)
+  held = held * returns
+  if paused > 0 then
+    held = held * stay / (stay + now - paused)
   end
   return math.floor(held)
+end
+
+local function share_of(session, memory, set, now)
+  local returns = likely_after(set, kind_of(session))
+  return weighed(session.held, returns, stay_of(session, memory), session.paused, now)
 end
 
 local function add(set, name, count, other)
@@ -258,11 +267,10 @@ local function note_return(set, session, memory, is_rewritten)
   end
 end
 
--- Which part of its stay it has paused since the last count, at `before`.
-local function pause_of(session, memory, before, now)
-  local stay = stay_of(session, memory)
-  local known = math.max(0, math.min(stay, before - session.paused))
-  local passed = math.max(known, math.min(stay, now - session.paused))
+-- Which part of its stay a session has paused since the last count, at `before`.
+local function pause_of(stay, paused, before, now)
+  local known = math.max(0, math.min(stay, before - paused))
+  local passed = math.max(known, math.min(stay, now - paused))
   return (passed - known) / stay
 end
 
@@ -287,40 +295,49 @@ end
 
 -- Counts the working set, notes which sessions pause, and for how long, and forgets those that did so
 -- for long, and their names; with many sessions, for longer than their memory is worth; and while
--- returns are rare, those that are not in the sample.
+-- returns are rare, those that are not in the sample. Rows do not become tables here, and what is equal
+-- for all is found once: it is most of the time that sessions cost Redis.
 local function count_sessions(sessions, leases, memory, set, is_rare, before, now)
   local rows, gone, changed, names, used = redis.call('HGETALL', sessions), {}, {}, {}, {}
   local are_many = 2 * set.sessions > $MOST_SESSIONS
+  local first_returns, later_returns = likely_after(set, 'first'), likely_after(set, 'later')
+  local counted, held_by_all, active = 0, 0, 0
   local stays, tokens_stayed = { first = 0, later = 0 }, 0
-  set.held, set.sessions, set.active = 0, 0, 0
   for i = 1, #rows, 2 do
     local field = rows[i]
-    local is_name = #field == NAME_LENGTH
-    local session = field ~= '' and not is_name and session_in(rows[i + 1])
-    if session and session.paused == 0 and not redis.call('ZSCORE', leases, session.lease) then
-      session.paused = math.max(session.since, before) -- at the earliest
-      changed[#changed + 1], changed[#changed + 2] = field, $pack(SESSION, session)
+    local is_name, is_session = #field == NAME_LENGTH, false
+    local $names(SESSION)
+    if field ~= '' and not is_name then
+      is_session, $names(SESSION) = pcall(unpack_session, rows[i + 1])
     end
-    if session and session.paused > 0 and session.waits == 0 then
-      local part, kind = pause_of(session, memory, before, now), kind_of(session)
-      stays[kind] = stays[kind] + part
-      tokens_stayed = tokens_stayed + part * (session.base + session.held)
-    end
-    local longest = session and are_many and stay_of(session, memory) or FORGET_MS
-    local is_noted = session and (not is_rare or is_sampled(string.byte(field, -1)))
-    if is_noted and (session.paused == 0 or now - session.paused <= longest) then
-      set.held = set.held + share_of(session, memory, set, now)
-      set.sessions = set.sessions + 1
-      used[session.name] = true
-      if session.held > 0 and is_in_stay(session, memory, now) then
-        set.active = set.active + 1
+    local is_noted = is_session and (not is_rare or is_sampled(string.byte(field, -1)))
+    if is_session then
+      if paused == 0 and not redis.call('ZSCORE', leases, lease) then
+        paused = math.max(since, before) -- at the earliest
+        changed[#changed + 1], changed[#changed + 2] = field, $pack(SESSION)
       end
-    elseif is_name then
+      local stay, pause = stay_after(base + held, memory), paused > 0 and now - paused or 0
+      if paused > 0 and waits == 0 and before - paused < stay then
+        local part, kind = pause_of(stay, paused, before, now), calls > 1 and 'later' or 'first'
+        stays[kind] = stays[kind] + part
+        tokens_stayed = tokens_stayed + part * (base + held)
+      end
+      is_noted = is_noted and pause <= (are_many and stay or FORGET_MS)
+      if is_noted then
+        local returns = calls > 1 and later_returns or first_returns
+        held_by_all = held_by_all + weighed(held, returns, stay, paused, now)
+        counted = counted + 1
+        active = active + (held > 0 and pause <= stay and 1 or 0)
+        used[name] = true
+      end
+    end
+    if is_name then
       names[#names + 1] = field
-    elseif field ~= '' then
+    elseif field ~= '' and not is_noted then
       gone[#gone + 1] = field
     end
   end
+  set.held, set.sessions, set.active = held_by_all, counted, active
   note_pauses(set, stays, tokens_stayed, memory)
   for _, name in ipairs(names) do
     if not used[name] then
