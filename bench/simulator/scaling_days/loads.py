@@ -124,7 +124,7 @@ def conversation(
     draw = random.Random(day)
     for row in kept:
         row["timestamp"] += 1000 * MOMENT_S * draw.random()
-    path = _write(kept, folder / f"conversation-{day}.jsonl.gz")
+    path = write(kept, folder / f"conversation-{day}.jsonl.gz")
     return Load(
         name="conversation",
         day=day,
@@ -159,7 +159,7 @@ def answers(day: int, folder: Path) -> Load:
         rows.append(
             {"timestamp": round(1000 * at_s), "input_length": prompt, "output_length": answer}
         )
-    path = _write(rows, folder / f"answers-{day}.jsonl.gz")
+    path = write(rows, folder / f"answers-{day}.jsonl.gz")
     return Load(
         name="answers",
         day=day,
@@ -182,7 +182,7 @@ def answers(day: int, folder: Path) -> Load:
     )
 
 
-def _write(rows: Iterable[Line], path: Path) -> Path:
+def write(rows: Iterable[Line], path: Path) -> Path:
     """Writes rows sorted by time; the same rows give the same file."""
     ordered = sorted(rows, key=lambda row: float(str(row["timestamp"])))
     text = "".join(json.dumps(row) + "\n" for row in ordered)

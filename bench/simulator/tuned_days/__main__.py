@@ -1,5 +1,6 @@
-"""Searches each load's day, and prints what came of it beside the defaults."""
+"""Searches each load, and prints what came of it beside the defaults."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -9,13 +10,32 @@ from bench.simulator.scaling_days import loads
 from bench.simulator.scaling_days.loads import KEPT_SHARE, SLICES
 from bench.simulator.side_by_side import side_by_side
 from bench.simulator.tuned_days.grid import best_of
-from bench.simulator.tuned_days.searches import GOAL, PRESSURE, Case, played, searched
+from bench.simulator.tuned_days.office import START_S, office
+from bench.simulator.tuned_days.searches import (
+    GOAL,
+    PRESSURE,
+    Case,
+    played,
+    searched,
+    through_a_day,
+)
 from pando_sim.tuning.findings import DEFAULTS, Findings
 from pando_sim.tuning.parts import Stage
 from pando_sim.tuning.score import Score
 
 PRESSURES = (0.15, 0.25, 0.4, 0.55, 0.7)
 """The defaults with another target each: what they cost for how many misses."""
+
+
+WITHOUT_SCHEDULES = (
+    "target",
+    "minReplicas",
+    "tolerance",
+    "windowSeconds",
+    "behavior.scaleUp.stabilizationWindowSeconds",
+    "behavior.scaleDown.stabilizationWindowSeconds",
+    "panic",
+)
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +76,13 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     help="of the conversations; 0.74 are 100,000 requests in 24 hours",
 )
 @click.option("--hours", type=float, default=24.0, show_default=True, help="of the day")
+@click.option(
+    "--office",
+    "office_days",
+    type=int,
+    default=0,
+    help="also days of an office, with and without schedules; a third of them judges",
+)
 @click.option("--trials", type=int, default=60, show_default=True)
 @click.option("--excerpt", type=int, default=4000, show_default=True)
 @click.option("--grid", type=int, default=0, help="candidates of the grid, at most 1,920; 0: none")
@@ -66,6 +93,7 @@ def main(
     slices: int,
     share: float,
     hours: float,
+    office_days: int,
     trials: int,
     excerpt: int,
     grid: int,
@@ -75,13 +103,27 @@ def main(
     every = [loads.answers(1, output)] if answers else []
     if conversation is not None:
         every.append(loads.conversation(1, conversation, output, slices=slices, share=share))
-    rows = []
+    cases = []
     for load in every:
         folder = (output / f"{load.name}-{hours:g}").absolute()
-        case = Case(load=load, hours=hours, trials=trials, excerpt=excerpt, folder=folder)
+        cases.append(Case(load, through_a_day(hours), trials, excerpt, folder))
+    if office_days:
+        cases += _office(office_days, trials, excerpt, output.absolute())
+    rows = []
+    for case in cases:
         rows.append(_row(case, grid))
         (output / "rows.json").write_bytes(msgspec.json.format(msgspec.json.encode(rows)))
         click.echo(_line(rows[-1]))
+
+
+def _office(days: int, trials: int, excerpt: int, output: Path) -> list[Case]:
+    load = office(days, output)
+    with_them = replace(load, name=f"{load.name}, with schedules")
+    start: dict[str, object] = {"start-seconds": START_S}
+    return [
+        Case(load, start, trials, excerpt, output / "office", WITHOUT_SCHEDULES),
+        Case(with_them, start, trials, excerpt, output / "office-schedules"),
+    ]
 
 
 def _row(case: Case, grid: int) -> Row:

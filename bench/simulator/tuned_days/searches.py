@@ -28,15 +28,16 @@ MOST_REPLICAS = 8
 PRESSURE = "scaling.target.pressure"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Case:
-    """A load's day, and how it is searched; picklable."""
+    """A load, and how it is searched; picklable."""
 
     load: Load
-    hours: float
+    played: dict[str, object]  # options that say how
     trials: int
     excerpt: int
     folder: Path
+    only: tuple[str, ...] = ()  # fields to search; none: all
 
     @property
     def arguments(self) -> list[str]:
@@ -46,16 +47,12 @@ class Case:
             "output": self.folder,
             "cost-model": load.cost_model,
             "max-replica-requests": load.most_requests,
-            "day-hours": self.hours,
-            "day-trough": TROUGH,
-            "day-bursts": round(self.hours / HOURS_A_BURST),
-            "day-burst-factor": BURST_FACTOR,
-            "day-burst-seconds": BURST_S,
             "seed": load.day,
             "ttft-p99": GOAL.ttft_s,
             "gap-p99": GOAL.gap_s,
             "trials": self.trials,
             "excerpt": self.excerpt,
+            **self.played,
         }
         words = [str(load.trace), "--anyway"]
         for name, value in options.items():
@@ -74,12 +71,25 @@ class Case:
         path.write_text(yaml.safe_dump(NONE | {"spec": spec}))
 
 
+def through_a_day(hours: float) -> dict[str, object]:
+    """The options of the day of `scaling_days`."""
+    return {
+        "day-hours": hours,
+        "day-trough": TROUGH,
+        "day-bursts": round(hours / HOURS_A_BURST),
+        "day-burst-factor": BURST_FACTOR,
+        "day-burst-seconds": BURST_S,
+    }
+
+
 def searched(case: Case) -> tuple[Findings, tuple[float, float] | None]:
     """What the command finds, its seconds and the CPU seconds of all its processes; those of a
     search that was interrupted, and goes on, are not known. Raises CalledProcessError."""
     case.folder.mkdir(parents=True, exist_ok=True)
     case.write_manifest()
     words = [sys.executable, "-m", "pando", "tune", *case.arguments]
+    for field in case.only:
+        words += ["--only", field]
     resumes = (case.folder / "runs.jsonl").exists()
     if resumes:
         words.append("--resume")

@@ -327,7 +327,7 @@ def _worker(
             load_s=settings.adapter_load_seconds,
             read_s=settings.adapter_read_seconds,
         ),
-        start_s=_start_s(settings, cost),
+        start_s=start_s_of(settings, cost),
         start_spread=settings.start_spread,
     )
     try:
@@ -338,7 +338,8 @@ def _worker(
     return spec
 
 
-def _start_s(settings: SimSettings, cost: CostModel) -> float:
+def start_s_of(settings: ReplaySettings, cost: CostModel) -> float:
+    """Of a replica."""
     if settings.start_seconds is not None:
         return settings.start_seconds
     return START_S if cost.file.start_s is None else cost.file.start_s

@@ -7,10 +7,11 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from pando.sim import manifest
-from pando.sim.plan import OPERATOR, SimPlan, SimPlanError, fleet_of, make_plan
+from pando.sim.plan import OPERATOR, SimPlan, SimPlanError, fleet_of, make_plan, start_s_of
 from pando.tune.noted import noted
 from pando.tune.settings import TuneSettings
 from pando_operator.resource.tuned_on import TunedOn
+from pando_sim.cost import CostModelError, load
 from pando_sim.policies.pando import own
 from pando_sim.request import Request
 from pando_sim.settings import ReplaySettings, SimSettings
@@ -77,7 +78,8 @@ def make_tune_plan(settings: TuneSettings) -> TunePlan:
                 f"--pool {settings.pool}: spec.scaling.maxReplicas is required: it says what you"
                 " can pay for at most"
             )
-        schedules = schedule_knobs(pool.spec.scaling.min_replicas, most)
+        start_s = start_s_of(settings, load(settings.cost_model))
+        schedules = schedule_knobs(pool.spec.scaling.min_replicas, most, start_s)
         rates = tuple(knob for one in RATES for knob in one.knobs(most))
         known = (*scaling_knobs(goal, most), *schedules, *rates)
         asked = [asked_knob(text, known) for text in settings.search]
@@ -92,7 +94,13 @@ def make_tune_plan(settings: TuneSettings) -> TunePlan:
         requests: list[Request] = []
         planned = make_plan(sim, requests.append)
         parts = divided(requests, settings.seed, settings.excerpt)
-    except (manifest.ManifestError, KnobError, SimPlanError, TraceError) as error:
+    except (
+        manifest.ManifestError,
+        CostModelError,
+        KnobError,
+        SimPlanError,
+        TraceError,
+    ) as error:
         raise TunePlanError(" ".join(str(error).split())) from None
     no_schedules = _no_schedules(settings, planned, knobs, asked)
     if no_schedules:

@@ -5,6 +5,7 @@ replicas are started. Which hours these are comes from the part of the trace tha
 schedule is the same function of the load in each stretch of an excerpt.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,7 +21,7 @@ SCHEDULES = "scaling.schedules"
 REPLICAS, BUSY, EARLY = (
     f"{SCHEDULES}.{name}" for name in ("minReplicas", "busyShare", "earlyMinutes")
 )
-BUSY_SHARE, EARLY_MIN = 0.6, 5.0
+BUSY_SHARE = 0.6
 MIN_REPLICAS = "scaling.minReplicas"
 
 QUARTER_S, QUARTERS = 900, 96  # of a day
@@ -34,11 +35,14 @@ Span = tuple[int, int]
 """From a minute of the day on, for so many minutes."""
 
 
-def schedule_knobs(least_replicas: int, most_replicas: int) -> tuple[Knob, ...]:
+def schedule_knobs(least_replicas: int, most_replicas: int, start_s: float) -> tuple[Knob, ...]:
     """
     Args:
         least_replicas: of today's manifest, at any time.
+        start_s: of a replica; earlier than twice that is never needed, and costs much that an
+            excerpt, which plays few of these minutes, does not show.
     """
+    start_min = math.ceil(start_s / 60)
     low = max(1, least_replicas) + 1
     if low > most_replicas:
         return ()
@@ -66,11 +70,11 @@ def schedule_knobs(least_replicas: int, most_replicas: int) -> tuple[Knob, ...]:
             path=EARLY,
             words="how long before the busy hours",
             low=0,
-            high=60,
+            high=2 * start_min + 2,
             is_whole=True,
             needs=(REPLICAS,),
             in_list=SCHEDULES,
-            default=EARLY_MIN,
+            default=start_min + 1.0,
         ),
     )
 
@@ -164,7 +168,7 @@ class Schedules:
         if not (replicas := _number(values, REPLICAS, 0.0)):
             return None
         share = _number(values, BUSY, BUSY_SHARE)
-        spans = self.load.busy(share, int(_number(values, EARLY, EARLY_MIN)))
+        spans = self.load.busy(share, int(_number(values, EARLY, 0.0)))
         return [
             {
                 "cron": f"{begin % 60} {begin // 60 % 24} * * *",

@@ -38,7 +38,7 @@ def test_two_days_show_that_hours_repeat_and_one_does_not(tmp_path: Path) -> Non
     assert "only two days can show that hours repeat" in one.no_schedules
     assert len(searched(two)) == 3
     assert two.no_schedules == ""
-    assert [entry["cron"] for entry in schedules(two)] == ["55 8 * * *"]
+    assert [entry["cron"] for entry in schedules(two)] == ["58 8 * * *"]
 
 
 def test_one_day_is_enough_for_those_who_ask(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_one_day_is_enough_for_those_who_ask(tmp_path: Path) -> None:
 def test_cron_lines_are_in_the_time_zone(tmp_path: Path) -> None:
     plan = planned(tmp_path, 2, {}, time_zone="Europe/Berlin")
     assert [(one["cron"], one["timeZone"]) for one in schedules(plan)] == [
-        ("55 9 * * *", "Europe/Berlin")
+        ("58 9 * * *", "Europe/Berlin")
     ]
 
 

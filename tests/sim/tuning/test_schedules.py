@@ -142,7 +142,7 @@ def test_the_days_that_judge_agree_with_a_schedule_of_the_days_that_were_searche
     trace = days(NINE_S, NINE_S + 40, NINE_S + 20)
     parts = divided(trace, seed=0, most=60)
     made = load(parts.whole)
-    space = Space(document(), "cache_aware", schedule_knobs(1, 6), [made])
+    space = Space(document(), "cache_aware", schedule_knobs(1, 6, 120.0), [made])
     clock = DayClock(unix_s=(BEGAN.timestamp(),))
     spec = replace(SPEC, worker=replace(SPEC.worker, start_s=120.0), clock=clock)
 

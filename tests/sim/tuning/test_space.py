@@ -25,7 +25,7 @@ from tests.examples import examples
 from tests.sim.tuning.manifests import GOAL, document, space
 
 RATE_KNOBS = [knob for one in RATES for knob in one.knobs(6)]
-KNOBS = (*scaling_knobs(GOAL, 6), *schedule_knobs(1, 6), *RATE_KNOBS)
+KNOBS = (*scaling_knobs(GOAL, 6), *schedule_knobs(1, 6, 60.0), *RATE_KNOBS)
 SHARES = (0.1,) * 36 + (1.0,) * 8 + (0.4,) * 40 + (0.1,) * 12
 LISTS: tuple[ListField, ...] = (*RATES, Schedules(DayLoad(SHARES), "UTC"))
 PODS, PERCENT, PERIOD = (
