@@ -180,23 +180,33 @@ class Course:
         return next((one for one in self._candidates if one.values == candidate.values), None)
 
     def _play_longer(self) -> None:
-        """Plays today's manifest, the defaults and the best candidates on the longer excerpt."""
+        """Plays today's manifest, the defaults and the best candidates on the longer excerpt. The
+        first ones are played together: today's run could end some of them earlier, but while it is
+        played alone all other processes are idle."""
         self._display.begins("the best candidates on a longer excerpt")
         tried, self._only_tried = self._points, []
-        longer = self._longer(tried[:2])
         candidates = [one for one in tried if one.name != FULL]
-        for some in (candidates, self._simple(candidates)):
-            found: list[Point] = []
-            while more := next_ones(some, found, self._plan.goal):
-                known = {one.name: one for one in longer}
-                bounds = Bounds(most_missed=most_missed(longer[0], self._plan.goal))
-                longer += self._longer([one for one in more if one.name not in known], bounds)
-                found += [one for one in longer if one.name in {each.name for each in more}]
+        lines = (candidates, self._simple(candidates))
+        asked: tuple[set[str], ...] = (set(), set())  # names, of each line
+        longer: list[Point] = []
+        more, bounds = tried[:2], NO_BOUNDS
+        while True:
+            for line, names in zip(lines, asked, strict=True):
+                played = [one for one in longer if one.name in names]
+                new = next_ones(line, played, self._plan.goal)
+                names.update(one.name for one in new)
+                more += new
+            if not more:
+                break
+            known = {one.name for one in longer}
+            different = {one.name: one for one in more if one.name not in known}
+            longer += self._longer(list(different.values()), bounds)
+            more, bounds = [], Bounds(most_missed=most_missed(longer[0], self._plan.goal))
         names = {one.name for one in longer}
         self._points = longer
         self._only_tried = [one for one in tried if one.name not in names]
 
-    def _longer(self, points: Sequence[Point], bounds: Bounds = NO_BOUNDS) -> list[Point]:
+    def _longer(self, points: Sequence[Point], bounds: Bounds) -> list[Point]:
         made = [self._plan.space.candidate(one.values) for one in points]
         jobs = [
             self._job(candidate, bounds=bounds, name=one.name, stage=Stage.SEARCHED)
