@@ -250,6 +250,7 @@ def test_a_long_part_is_tried_and_judged_on_excerpts(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1200)
 def test_a_burst_of_every_morning_gets_a_schedule_that_begins_before_it(tmp_path: Path) -> None:
     """A replica starts in two minutes, so whoever waits for the burst is late."""
     options = ["--only", "schedules", "--trials", "6", "--excerpt", "100", "--anyway"]
