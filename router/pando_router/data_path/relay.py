@@ -36,6 +36,8 @@ class Relaying:
                         chunk += stream.end()
                 if tail is not None:
                     tail.add(chunk)
+                elif exchange.keeps_tail:
+                    tail = exchange.tail_began(chunk)
                 if is_last:
                     incoming.end(chunk)
                     break

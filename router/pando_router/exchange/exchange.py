@@ -107,7 +107,8 @@ class Exchange(Observer):
     limit_s: float = inf  # from `started` to the end of its answer
     order: Order | None = None
     charge: Charge | None = None  # if the tenant's use is counted
-    tail: Tail | None = None  # the answer's end, if a listener reads it
+    keeps_tail: bool = False  # a listener reads the answer's end
+    tail: Tail | None = None  # if it is kept, from the first chunk on
     wants_usage: bool = False  # a listener needs the answer's usage as soon as it ends
 
     redis_s: float = 0.0  # time spent on Redis before placement
@@ -161,16 +162,17 @@ class Exchange(Observer):
         self.redis_s += charge.redis_s
         self.read_usage()
 
-    def keep_tail(self) -> Tail:
-        """Keeps the end of the answer from now on, and returns it."""
-        if self.tail is None:
-            self.tail = Tail()
-        return self.tail
+    def keep_tail(self) -> None:
+        """Keeps the end of the answer."""
+        self.keeps_tail = True
 
     def read_usage(self) -> None:
         """Reads the answer's usage as soon as it ends."""
-        self.wants_usage = True
-        self.keep_tail()
+        self.keeps_tail = self.wants_usage = True
+
+    def tail_began(self, chunk: bytes) -> Tail:
+        self.tail = Tail(chunk)
+        return self.tail
 
     def answer_began(self, stream: Stream | None) -> None:
         """Its answer began; `stream` is given if it can be migrated."""

@@ -1,5 +1,4 @@
-"""Reads a request's token usage from its answer: a short one is parsed as JSON, which is faster
-than any search, and of all others only the end is looked at."""
+"""Reads a request's token usage from the end of its answer."""
 
 import json
 from typing import Annotated
@@ -9,7 +8,8 @@ import msgspec
 TAIL_BYTES = 4096
 """How many bytes at the end are searched for the usage; what follows it is far shorter."""
 
-_NAMES = (b'"usage"', b'"meta_info"')  # the latter in /generate, which lacks the former
+_NAME = b'"usage"'
+_NAMES = (_NAME, b'"meta_info"')  # the latter in /generate, which lacks the former
 
 
 class Usage(msgspec.Struct, frozen=True, gc=False):  # made faster than a frozen data class
@@ -48,13 +48,87 @@ class _Answer(msgspec.Struct, gc=False):
 _decode = msgspec.json.Decoder(_Fields).decode
 _decode_answer = msgspec.json.Decoder(_Answer).decode
 _scan = json.JSONDecoder().raw_decode
+_UNREADABLE = (ValueError, msgspec.MsgspecError)
+_EVENT = b"data: {"
+_BRACE = ord("}")
 
 
-def find_usage(tail: bytes | bytearray) -> Usage | None:
+def find_usage(tail: bytes) -> Usage | None:
     """The last usage in `tail`, the end of a JSON answer or of a stream of JSON events.
 
     In generated text the name's quotes are escaped, so it is not mistaken for the answer's own.
     """
+    _, name, rest = tail.rpartition(_NAME)
+    if name and (usage := _in_last_object(b'{"usage"' + rest)) is not None:
+        return usage
+    if tail.startswith(b"{") and (usage := _in_last_object(tail)) is not None:
+        return usage
+    return _searched(tail)
+
+
+class Tail(msgspec.Struct, gc=False):  # made faster than a class with slots
+    """The last bytes of an answer, from its first chunk on, and how many events it had. Most
+    answers that are no streams have one chunk only."""
+
+    _kept: bytes  # but for the new chunks
+    _new: list[bytes] | None = None  # looking at each of them costs more than at all together
+    _new_bytes: int = 0
+    _cut_events: int = 0  # those that `_kept` no longer contains
+    _usage: Usage | msgspec.UnsetType | None = msgspec.UNSET  # as several listeners want it
+
+    def add(self, chunk: bytes) -> None:
+        if self._new is None:
+            self._new = []
+        self._new.append(chunk)
+        self._new_bytes += len(chunk)
+        if len(self._kept) + self._new_bytes > 2 * TAIL_BYTES:
+            self._look()
+
+    @property
+    def events(self) -> int:
+        """In streams, about one per token."""
+        if self._new:
+            self._look()
+        return self._cut_events + self._kept.count(_EVENT)
+
+    def usage(self) -> Usage | None:
+        if self._new:
+            self._look()
+        if self._usage is msgspec.UNSET:
+            self._usage = find_usage(self._kept[-TAIL_BYTES:])
+        return self._usage
+
+    def _look(self) -> None:
+        """Takes the new chunks, and cuts off what need not be kept."""
+        assert self._new is not None
+        text = b"".join((self._kept, *self._new))
+        self._new.clear()
+        self._new_bytes = 0
+        self._usage = msgspec.UNSET
+        if (cut := len(text) - TAIL_BYTES) > 0:
+            # Those that begin there: the others are counted later.
+            self._cut_events += text.count(_EVENT, 0, cut + len(_EVENT) - 1)
+            text = text[cut:]
+        self._kept = text
+
+
+def _in_last_object(text: bytes) -> Usage | None:
+    """The usage among the direct fields of an object that is all of `text`, or its first line.
+    `text` is not empty."""
+    if text[-1] != _BRACE:
+        text = text.partition(b"\n")[0]
+    try:
+        answer = _decode_answer(text)
+    except _UNREADABLE:  # not JSON, or its usage is no usage
+        return None
+    for fields in (answer.usage, answer.meta_info):
+        if fields is not None and (usage := _usage(fields)) is not None:
+            return usage
+    return None
+
+
+def _searched(tail: bytes) -> Usage | None:
+    """The usage at any depth, and if the beginning is missing."""
     for name in _NAMES:
         end = len(tail)
         while (start := tail.rfind(name, 0, end)) >= 0:
@@ -66,67 +140,11 @@ def find_usage(tail: bytes | bytearray) -> Usage | None:
     return None
 
 
-class Tail(msgspec.Struct, gc=False):  # made and changed faster than a class with slots
-    """The last bytes of an answer, and how many events it had."""
-
-    _new: list[bytes] = []  # chunks that are not yet among the other fields
-    _new_bytes: int = 0
-    _kept: bytes = b""
-    _events: int = 0
-    _is_whole: bool = True  # nothing was cut off
-    _usage: Usage | None = None  # once it is read: several listeners want it
-    _is_read: bool = False
-
-    def add(self, chunk: bytes) -> None:
-        self._new.append(chunk)
-        self._new_bytes += len(chunk)
-        if self._new_bytes > TAIL_BYTES:
-            self._look()
-
-    @property
-    def events(self) -> int:
-        """In streams, about one per token."""
-        if self._new:
-            self._look()
-        return self._events
-
-    def usage(self) -> Usage | None:
-        if self._new:
-            self._look()
-        if not self._is_read:
-            self._usage = self._found()
-            self._is_read = True
-        return self._usage
-
-    def _look(self) -> None:
-        """Takes the new chunks together, as looking at each costs more."""
-        new = b"".join(self._new)
-        self._new.clear()
-        self._new_bytes = 0
-        self._is_read = False
-        self._events += new.count(b"data: {")
-        kept = self._kept + new if self._kept else new
-        if len(kept) > TAIL_BYTES:
-            kept, self._is_whole = kept[-TAIL_BYTES:], False
-        self._kept = kept
-
-    def _found(self) -> Usage | None:
-        if self._is_whole and self._kept.startswith(b"{"):
-            try:
-                answer = _decode_answer(self._kept)
-            except (ValueError, msgspec.MsgspecError):  # not JSON, or its usage is no usage
-                return find_usage(self._kept)
-            for fields in (answer.usage, answer.meta_info):
-                if fields is not None and (usage := _usage(fields)) is not None:
-                    return usage
-        return find_usage(self._kept)
-
-
-def _read(text: bytes | bytearray, brace: int) -> Usage | None:
+def _read(text: bytes, brace: int) -> Usage | None:
     """The usage whose object begins at `brace`."""
     try:
         found = _fields(text, brace)
-    except (ValueError, msgspec.MsgspecError):  # truncated, or not JSON
+    except _UNREADABLE:  # truncated, or not JSON
         return None
     return _usage(found)
 
@@ -140,7 +158,7 @@ def _usage(found: _Fields) -> Usage | None:
     return Usage(prompt, output, found.cached_tokens if details is None else details.cached_tokens)
 
 
-def _fields(text: bytes | bytearray, brace: int) -> _Fields:
+def _fields(text: bytes, brace: int) -> _Fields:
     """msgspec is ten times as fast as json, but must be told where the object ends. Raises
     ValueError or MsgspecError."""
     end = text.find(b"}", brace) + 1

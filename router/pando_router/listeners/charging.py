@@ -19,13 +19,13 @@ class Charging(Listener):
 
     def ended(self, exchange: Exchange) -> None:
         charge, tail, tenant = exchange.charge, exchange.tail, exchange.tenant
-        if charge is None or tail is None:
+        if charge is None:
             return
         prompt = output = 0
         if exchange.has_answer or exchange.is_at_work:
             report = exchange.report
             prompt = charge.prompt_tokens if report is None else report.prompt_tokens
-            if exchange.has_answer:
+            if exchange.has_answer and tail is not None:
                 usage, output = tail.usage(), tail.events
                 if usage is not None:
                     prompt = prompt if usage.prompt is None else usage.prompt

@@ -8,6 +8,7 @@ from pando_router.recording.disguise import Disguise
 from pando_router.recording.form import HIDDEN_BYTES, Outcome, Record
 
 _CLIENT_LEFT = 499
+_FINISHED = Outcome.FINISHED  # to get a member from its class takes a call in Python 3.11
 
 
 def record_of(
@@ -20,38 +21,43 @@ def record_of(
         oldest: the same for the oldest request that still runs.
         expected_tokens: the expected answer length, unless the request's bound is lower.
     """
-    order, tail = exchange.order, exchange.tail
-    assert order is not None and tail is not None
-    prompt, route, usage, report = order.prompt, exchange.route, tail.usage(), exchange.report
+    order, tail, report, route = exchange.order, exchange.tail, exchange.report, exchange.route
+    assert order is not None
+    prompt = order.prompt
     request, target, session = prompt.request, prompt.targets[0], prompt.steering.session
-    reported = cached = None
+    prompt_tokens = cached = None
+    output = 0
+    if tail is not None:
+        if (usage := tail.usage()) is None:
+            output = tail.events
+        else:
+            prompt_tokens, output, cached = usage.prompt, usage.output or 0, usage.cached
     if report is not None:
-        reported, cached = report.prompt_tokens, report.cached_tokens
-    if usage is not None:
-        reported = usage.prompt if reported is None else reported
-        cached = usage.cached if cached is None else cached
-    total_s = now - at
-    ttfb_s = exchange.ttfb_s
+        prompt_tokens, cached = report.prompt_tokens, report.cached_tokens
+    pool, replica, matched = "", "", 0
+    if route is not None:
+        pool, replica, matched = route.pool, route.replica, route.matched_tokens
+    status, total_s, ttfb_s = exchange.status, now - at, exchange.ttfb_s
     # By position, in the order of the fields: by name it would take six times as long.
     return Record(
         at,
         oldest,
         target.adapter or target.model,
         len(request.prefix) + request.cut_bytes + request.extra_bytes,
-        reported or request.prompt_tokens(target.bytes_per_token),
+        prompt_tokens or request.prompt_tokens(target.bytes_per_token),
         request.output_tokens(expected_tokens),
-        _outcome(exchange.status, done=exchange.is_complete),
-        exchange.status,
+        _FINISHED if status < 400 and exchange.is_complete else _outcome(status),
+        status,
         total_s,
-        "" if route is None else route.pool,
+        pool,
         target.model if target.adapter else "",
         prompt.keys,
-        tail.events if usage is None else usage.output or 0,
+        output,
         None if ttfb_s is None else total_s - (exchange.duration_s - ttfb_s),
-        0 if route is None else route.matched_tokens,
+        matched,
         cached,
         exchange.tries,
-        "" if route is None else route.replica,
+        replica,
         session.decode("latin-1") if session else "",
         request.stream,
     )
@@ -69,9 +75,10 @@ def hide(records: Sequence[Record], disguise: Disguise) -> None:
             record.session = disguise.name(record.session)
 
 
-def _outcome(status: int, *, done: bool) -> Outcome:
+def _outcome(status: int) -> Outcome:
+    """Of a request that did not finish."""
     if status < 400:
-        return Outcome.FINISHED if done else Outcome.FAILED
+        return Outcome.FAILED
     if status == _CLIENT_LEFT:
         return Outcome.LEFT
     if status in (429, 503):

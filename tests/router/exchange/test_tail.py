@@ -20,6 +20,13 @@ def events(*bodies: dict[str, Any]) -> bytes:
     )
 
 
+def in_pieces(answer: bytes, size: int) -> Tail:
+    tail = Tail(answer[:size])
+    for start in range(size, len(answer), size):
+        tail.add(answer[start : start + size])
+    return tail
+
+
 @pytest.mark.parametrize(
     ("answer", "usage"),
     [
@@ -54,27 +61,41 @@ def events(*bodies: dict[str, Any]) -> bytes:
 )
 def test_the_usage_of_an_answer(answer: bytes, usage: Usage | None) -> None:
     assert find_usage(answer) == usage
-    tail = Tail()
-    tail.add(answer)
-    assert tail.usage() == usage
+    assert Tail(answer).usage() == usage
 
 
 @given(st.text(), st.integers(1, 500))
 def test_it_is_found_behind_any_text_however_the_answer_is_cut(text: str, size: int) -> None:
     answer = json.dumps({"text": text + TRICK, "usage": USAGE}, ensure_ascii=False).encode()
     answer = b" " * 3 * TAIL_BYTES + answer
-    tail = Tail()
-    for start in range(0, len(answer), size):
-        tail.add(answer[start : start + size])
-    assert tail.usage() == Usage(17, 5)
+    assert in_pieces(answer, size).usage() == Usage(17, 5)
 
 
 def test_events_are_counted_where_no_usage_comes() -> None:
-    tail = Tail()
-    for _ in range(7):
+    tail = Tail(b'data: {"choices": []}\n\n')
+    for _ in range(6):
         tail.add(b'data: {"choices": []}\n\n')
     tail.add(b"data: [DONE]\n\n")
     assert (tail.usage(), tail.events) == (None, 7)
+
+
+@given(st.integers(1, 2_000), st.integers(1, 3 * TAIL_BYTES), st.sampled_from([0, 1, 5_000]))
+def test_events_are_counted_once_however_the_answer_is_cut(
+    count: int, size: int, asked_at: int
+) -> None:
+    stream = b'data: {"n": 1}\n\n' * count
+    tail = in_pieces(stream[:asked_at], size)
+    assert tail.events <= count  # asking changes nothing
+    for start in range(asked_at, len(stream), size):
+        tail.add(stream[start : start + size])
+    assert tail.events == count
+
+
+def test_what_is_kept_of_an_answer_is_bounded() -> None:
+    tail = Tail(b"x" * 100_000)
+    for _ in range(1_000):
+        tail.add(b"x" * 100)
+        assert len(tail._kept) + sum(map(len, tail._new or ())) <= 2 * TAIL_BYTES
 
 
 def test_durations_are_written_as_openai_does() -> None:
