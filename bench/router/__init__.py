@@ -3,7 +3,7 @@
     data_path.py        the data path beside that of peers: CPU, latency, streams
     router_versions.py  the same of several checkouts, in turns
     recording_cost.py   the same of a router that records
-    recording_instructions.py    its instructions, which other load does not change
+    recording_instructions.py    its instructions, with and without recording
     placement.py        Redis's CPU time and the answer's time of a placement
     adapter_placements.py    the same of requests with LoRA adapters
     session_placements.py    Redis's instructions for a placement with the bound on sessions

@@ -3,9 +3,9 @@
 Run: python -m bench.router.recording_instructions
 
 One router gets the same bursts in turns with its recording switched on and off, and valgrind, which
-has to be installed, counts the instructions of all its threads. So other load does not matter, and
-a few pairs tell what `recording_cost` needs many for; but it does not see what an instruction
-costs, such as waiting for memory or for the interpreter's lock. Needs nginx.
+has to be installed, counts the instructions of all its threads. Other load matters less than to
+`recording_cost`, but a burst that takes longer contains more of what the router does every second.
+It does not see what an instruction costs, such as waiting for memory. Needs nginx.
 """
 
 import sys
