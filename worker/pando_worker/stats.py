@@ -26,6 +26,9 @@ class Stats(msgspec.Struct, kw_only=True, tag=True):
     # scaled to the capacity.
     pinned_tokens: int = 0
     cached_tokens: int = 0  # held only by the radix cache: evictable
+    # Computed, or being computed, of prompts whose requests have no token yet.
+    begun_tokens: int = 0
+    begun_context: int = 0  # the context lengths of those tokens, summed
     # While prefilling; the time includes the decodes of the same steps.
     prefill_tokens_per_s: float = 0.0
     prefill_context_per_s: float = 0.0  # the context lengths of those tokens, summed

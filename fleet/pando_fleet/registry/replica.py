@@ -64,6 +64,8 @@ class Heartbeat:
     waiting: Count = 0  # requests
     waiting_tokens: Count = 0  # uncached prompt tokens of the waiting requests
     waiting_output_tokens: Count = 0  # expected output of the waiting requests
+    begun_tokens: Count = 0  # computed of prompts whose requests have no token yet
+    begun_context: Count = 0  # context that those tokens see, summed
     prefill_tokens_per_s: Rate = 0.0
     prefill_context_per_s: Rate = 0.0  # context that those tokens see, summed
     doubling_context: Rate = 0.0  # behind which a prompt token takes twice as long; 0: unknown

@@ -67,6 +67,26 @@ async def test_what_context_costs_is_asked_of_others_until_a_replica_knows(world
     assert terms["new"].work_s == pytest.approx(_work(0, 5_000, 2_000) / 1_000)
 
 
+async def test_what_a_replica_has_computed_of_waiting_prompts_is_no_backlog(world: World) -> None:
+    await world.beat("a", "b", doubling_context=2_000.0)
+    for replica in ("a", "b"):
+        await world.place(prompt_tokens=9_000, only=replica)
+    context = sum(range(1, 4_001))
+    await world.beat("b", doubling_context=2_000.0, begun_tokens=4_000, begun_context=context)
+    terms = await world.terms()
+    assert terms["a"].wait_s == pytest.approx(_work(0, 9_000, 2_000) / 1_000)
+    assert terms["b"].wait_s == pytest.approx(_work(4_000, 9_000, 2_000) / 1_000)
+    assert terms["b"].backlog_tokens == pytest.approx(1_000 * terms["b"].wait_s, abs=1)
+    assert terms["b"].queue == 1, "its first token is still to come"
+
+
+async def test_a_report_of_a_prompt_that_has_ended_makes_no_backlog_negative(world: World) -> None:
+    """Until the next heartbeat a replica has begun what is no lease's any more."""
+    await world.beat("a", begun_tokens=50_000, begun_context=0)
+    await world.place(prompt_tokens=9_000, only="a")
+    assert (await world.terms())["a"].wait_s == 0.0
+
+
 async def test_where_requests_wait_at_each_replica_work_is_missing_for_all(world: World) -> None:
     await world.beat("a", "b")
     await world.beat("fast", prefill_tokens_per_s=2_000.0)
@@ -115,10 +135,11 @@ async def test_what_is_evicted_costs_what_computing_it_again_takes_if_it_is_aske
         world.now_ms += 20_000
     await world.beat("old", "middle", "young", capacity_tokens=50_000, cached_tokens=50_000)
     terms = await world.terms()
-    # Ages of 60, 40 and 20 s, 40 on average; 1,000 prompt and 100 output tokens are evicted.
-    assert terms["old"].evict_s == pytest.approx(1.1 * 40 / (60 + 40))
-    assert terms["middle"].evict_s == pytest.approx(1.1 / 2)
-    assert terms["young"].evict_s == pytest.approx(1.1 * 40 / (20 + 40))
+    # Ages of 60, 40 and 20 s, 40 on average; 1,000 prompt and 100 output tokens are evicted, and
+    # to compute them again delays one more request.
+    assert terms["old"].evict_s == pytest.approx(2 * 1.1 * 40 / (60 + 40))
+    assert terms["middle"].evict_s == pytest.approx(2 * 1.1 / 2)
+    assert terms["young"].evict_s == pytest.approx(2 * 1.1 * 40 / (20 + 40))
     assert terms["old"].cost_s == pytest.approx(1.0 * (1 + 1) + terms["old"].evict_s)
     assert (await world.place()).chosen.replica == "old"
 
@@ -130,7 +151,7 @@ async def test_what_is_evicted_takes_as_long_as_prompts_do_in_the_pool(world: Wo
     await _with_leaf(world, "long", doubling_context=1_000.0, **slow)
     world.now_ms += 1_000
     terms = await world.terms()
-    assert [t.evict_s for t in terms.values()] == [pytest.approx(1.1 / 2)] * 2, "1,000 a second"
+    assert [t.evict_s for t in terms.values()] == [pytest.approx(2 * 1.1 / 2)] * 2, "1,000 a second"
 
 
 async def test_only_what_has_no_free_room_evicts(world: World) -> None:
@@ -138,10 +159,40 @@ async def test_only_what_has_no_free_room_evicts(world: World) -> None:
     await _with_leaf(world, "free")
     await world.beat("free", capacity_tokens=50_000, cached_tokens=30_000, pinned_tokens=19_500)
     terms = await world.terms()
-    assert terms["full"].evict_s == pytest.approx(1.1 / 2)
-    assert terms["free"].evict_s == pytest.approx(0.6 / 2)  # of 1,100 tokens 500 have room
+    assert terms["full"].evict_s == pytest.approx(2 * 1.1 / 2)
+    assert terms["free"].evict_s == pytest.approx(2 * 0.6 / 2)  # of 1,100 tokens 500 have room
     more = await world.terms(prompt_tokens=60_000)
-    assert more["free"].evict_s == pytest.approx(30.0 / 2), "no more than is cached"
+    assert more["free"].evict_s == pytest.approx(2 * 30.0 / 2), "no more than is cached"
+
+
+async def test_what_waiting_requests_evict_is_gone_anyway(world: World) -> None:
+    await _with_leaf(world, "full")
+    await _with_leaf(world, "free")
+    await world.beat("free", capacity_tokens=50_000, cached_tokens=30_000)
+    await world.place(prompt_tokens=20_000, output_tokens=0, only="free")  # takes what is free
+    await world.place(prompt_tokens=30_000, output_tokens=0, only="full")
+    terms = await world.terms()
+    # Of two replicas one has a request that waits, so one and a half more are delayed on average.
+    assert terms["full"].evict_s == pytest.approx(3 * 1.1 / 2), "of its own tokens, not 30,000 more"
+    assert terms["free"].evict_s == pytest.approx(3 * 1.1 / 2)
+    await world.place(prompt_tokens=19_500, output_tokens=0, only="full")
+    some = await world.terms()
+    assert some["full"].evict_s == pytest.approx(3.5 * 0.5 / 2), "the rest has no room"
+    assert some["full"].kv_wait_s > 0
+    await world.place(prompt_tokens=1_000, output_tokens=0, only="full")
+    nothing = await world.terms()
+    assert nothing["full"].evict_s == 0.0, "no cache is left to evict"
+
+
+async def test_to_compute_again_what_is_evicted_delays_those_that_wait(world: World) -> None:
+    await _with_leaf(world, "full")
+    await world.beat("other")
+    calm = await world.terms()
+    assert calm["full"].evict_s == pytest.approx(2 * 1.1 / 2)
+    for _ in range(4):
+        await world.place(prompt_tokens=1, output_tokens=0, only="other")
+    busy = await world.terms()
+    assert busy["full"].evict_s == pytest.approx((2 + 4 / 2) * 1.1 / 2), "two on average"
 
 
 async def test_a_replica_that_holds_nothing_evicts_nothing(world: World) -> None:

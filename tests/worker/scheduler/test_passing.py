@@ -156,3 +156,23 @@ def test_however_requests_fail_all_pages_are_accounted_for(data: st.DataObject) 
             world.check_ownership()
     world.run()
     assert world.flush()
+
+
+def test_stats_tell_what_is_computed_of_prompts_that_have_no_token_yet() -> None:
+    world = World(pages=1024, chunked_prefill_size=64)
+    prompt = [token % 90 for token in range(640)]
+    world.send("first", prompt, max_new_tokens=1)
+    world.run()
+    world.send("longer", [*prompt, *range(320)], max_new_tokens=8)
+    before = 0
+    while not world.tokens["longer"]:
+        world.step()
+        stats = world.scheduler.stats()
+        if not world.tokens["longer"]:
+            assert stats.begun_tokens == before + 64, "without the cached ones"
+            seen = range(641, 641 + stats.begun_tokens)  # each sees itself and all before it
+            assert stats.begun_context == sum(seen)
+            before = stats.begun_tokens
+    assert before >= 256
+    assert (stats.begun_tokens, stats.begun_context) == (0, 0), "it has its first token"
+    world.run()

@@ -35,6 +35,8 @@ NAMES = {
     "window_kv_cached_tokens": "window_cached_tokens",
     "host_kv_capacity_tokens": "host_capacity_tokens",
     "host_kv_tokens": "host_tokens",
+    "begun_prompt_tokens": "begun_tokens",
+    "begun_context_tokens": "begun_context",
     "prefill_tokens_per_second": "prefill_tokens_per_s",
     "prefill_context_tokens_per_second": "prefill_context_per_s",
     "doubling_context_tokens": "doubling_context",

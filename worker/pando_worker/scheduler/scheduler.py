@@ -55,6 +55,7 @@ from pando_worker.scheduler.batches.constrained import (
     OutputGrammarCompiler,
     build_mask,
 )
+from pando_worker.scheduler.batches.context_cost import attended
 from pando_worker.scheduler.batches.outputs import take_result, take_token
 from pando_worker.scheduler.batches.results import read_decodes, read_results
 from pando_worker.scheduler.compiling import Compiling, set_grammar
@@ -211,10 +212,21 @@ class Scheduler:
         stats.waiting = self._num_queued
         stats.waiting_tokens = queues.waiting.prompt_tokens
         stats.waiting_output_tokens = math.ceil(queues.ratio.value * queues.waiting.output_tokens)
+        self._put_begun(stats)
         self.kv.put_stats(stats)
         if self._adapters:
             self._adapters.put_stats(stats)
         return stats
+
+    def _put_begun(self, stats: Stats) -> None:
+        launched = [row.req for row in self.in_flight.prefills] if self.in_flight else []
+        for req in {*self.planner.prefilling, *launched}:
+            if req.num_known == req.prompt_len:
+                found = req.cached_prompt_tokens or 0
+                # Less than at first is cached for one that starts again.
+                computed = max(0, req.cached_len - found)
+                stats.begun_tokens += computed
+                stats.begun_context += attended(found, computed)
 
     # Requests arrive
 

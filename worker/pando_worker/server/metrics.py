@@ -226,6 +226,8 @@ _GAUGES = (
     ("window_cached_tokens", "window_kv_cached_tokens", "Window tokens of cached prefixes"),
     ("host_capacity_tokens", "host_kv_capacity_tokens", "Tokens that the host tier can hold"),
     ("host_tokens", "host_kv_tokens", "Cached tokens on the host, also in the pool or not"),
+    ("begun_tokens", "begun_prompt_tokens", "Computed of prompts that are not yet answered"),
+    ("begun_context", "begun_context_tokens", "Their summed context lengths"),
     ("prefill_tokens_per_s", "prefill_tokens_per_second", "While prefilling, smoothed"),
     ("prefill_context_per_s", "prefill_context_tokens_per_second", "Their summed context lengths"),
     ("doubling_context", "doubling_context_tokens", "Context that doubles a prompt token's time"),

@@ -13,8 +13,8 @@ local function owner_of(incarnation, name)
   return incarnation .. ':' .. name
 end
 
--- The terms and the load of the replica `name`, and the context that its prompt tokens see per second,
--- which `weigh_prefills` converts to work; `leaf` is the age of its oldest leaf in ms, which
+-- The terms and the load of the replica `name`, the context that its prompt tokens see per second, which
+-- `weigh_prefills` converts to work, and the tokens and the context of prompts that it has begun; `leaf` is the age of its oldest leaf in ms, which
 -- `weigh_leaves` converts to a cost. Nil for a row of another version or a broken one, as while releases
 -- are mixed; placement then uses the other replicas. One constructor, because a table that grows later
 -- costs half as much again: with the fields that place.lua adds there are 16, where Lua would double it.
@@ -32,7 +32,7 @@ local function read_replica(book, name, row, tree_prefix, now)
     prefill = prefill_tokens_per_s, doubling = doubling_context,
     -- In a steady state ended requests release the tokens that were decoded, plus their prompts.
     release = release_tokens_per_s > 0 and release_tokens_per_s or decode_tokens_per_s,
-  }, prefill_context_per_s
+  }, prefill_context_per_s, begun_tokens, begun_context
 end
 
 local function mean_of(ready, rate, prior)
@@ -72,18 +72,25 @@ local function weigh_leaves(ready, usual_tokens)
   end
 end
 
--- The replicas whose heartbeat is fresh and ready, each with the load of its leases.
+-- The replicas whose heartbeat is fresh and ready, each with the load of its leases; and by replica how
+-- much of the work of these leases is done although they have no first token, where it is any.
 local function read_fleet(book, replicas_key, terms_key, tree_prefix, now)
   local names = redis.call('ZRANGEBYSCORE', replicas_key, now - $FRESH_MS, '+inf')
   if #names == 0 then
-    return {}
+    return {}, {}
   end
   read_all_loads(book)
-  local ready, contexts = {}, {}
+  local ready, contexts, begun = {}, {}, {}
   for i, row in ipairs(redis.call('HMGET', terms_key, unpack(names))) do
     if row then -- a starting or draining replica has no terms
-      ready[#ready + 1], contexts[#contexts + 1] =
+      local r, context, begun_tokens, begun_context =
         read_replica(book, names[i], row, tree_prefix, now)
+      if r then
+        ready[#ready + 1], contexts[#contexts + 1] = r, context
+        if begun_tokens > 0 then
+          begun[r] = { tokens = begun_tokens, context = begun_context }
+        end
+      end
     end
   end
   local usual_tokens = mean_of(ready, 'prefill', PRIOR_PREFILL) -- regardless of context
@@ -95,5 +102,8 @@ local function read_fleet(book, replicas_key, terms_key, tree_prefix, now)
     r.release = r.release > 0 and r.release or usual_release
   end
   weigh_leaves(ready, usual_tokens)
-  return ready
+  for r, each in pairs(begun) do
+    begun[r] = each.tokens + each.context / r.doubling
+  end
+  return ready, begun
 end

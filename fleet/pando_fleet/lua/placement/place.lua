@@ -20,17 +20,23 @@ if mode ~= $Mode.EXPLAIN then
 end
 local book = open_book(leases, parts, loads)
 end_expired_leases(book, now)
-local ready = read_fleet(book, replicas, terms, tree_prefix, now)
+local ready, begun = read_fleet(book, replicas, terms, tree_prefix, now)
 
 local there = 0 -- requests at ready replicas, plus one per replica
 local of_adapters, slots, usual = nil, nil, nil -- once a prompt needs an adapter; slots by replica
 local delays = nil -- by replica, seconds that this prompt's adapter costs there, if it needs one
+local usual_who = 2 -- requests that work delays at a replica, in the pool's mean; see `who` in cost_of
 local pool_token = 0 -- seconds that others lose per token of work, while all replicas are busy
+
+-- The leased work at `r` that is still to be done.
+local function backlog_of(r)
+  return max(0, r.load.work - (begun[r] or 0))
+end
 
 -- Computes the parts of the cost that depend on `r` only, once for all prompts.
 local function weigh(r)
   local load = r.load
-  r.wait = load.work / r.prefill
+  r.wait = backlog_of(r) / r.prefill
   -- Leases that wait for their first token are not in the heartbeat's pinned tokens yet.
   r.over = r.capacity > 0 and r.pinned + load.room - r.capacity or -math.huge
 end
@@ -47,6 +53,7 @@ local function weigh_pool()
     end
   end
   pool_token = least * (#ready + waiting) / rates
+  usual_who = 2 + waiting / #ready -- itself, the mean of coming_to, which is 1, and those that wait
 end
 
 local function weigh_all()
@@ -96,7 +103,9 @@ local function cost_of(r, ask, chunks, delay)
   local who = 1 + r.load.waiting + coming_to(r)
   local cost, kv_wait, evict = r.wait + work * (who / r.prefill + pool_token) + delay, 0, 0
   if short > -r.cached then
-    kv_wait, evict = max(0, short) / r.release, (min(short, 0) + r.cached) * r.leaf
+    -- Without what the waiting leases there evict anyway. Who will compute it again, and where, is unknown.
+    local evicted = min(short, 0) - min(max(r.over, -r.cached), 0)
+    kv_wait, evict = max(0, short) / r.release, evicted * r.leaf * usual_who
     cost = cost + kv_wait + evict
   end
   return cost, uncached, work, kv_wait, evict
@@ -231,7 +240,7 @@ local function packed(ask, candidate, most)
   local cost_s, uncached, work, kv_wait_s, evict_s =
     cost_of(r, ask, candidate.chunks, adapter_load_s + adapter_wait_s + adapter_evict_s)
   local matched_chunks, matched_tokens = candidate.chunks, ask.prompt - uncached
-  local backlog_tokens, outstanding, queue = r.load.work, r.load.requests, r.load.waiting
+  local backlog_tokens, outstanding, queue = backlog_of(r), r.load.requests, r.load.waiting
   local capacity_tokens, pinned_tokens = r.capacity, r.pinned
   local capacity_chunks = $UNKNOWN_CAPACITY_CHUNKS
   if capacity_tokens > 0 then

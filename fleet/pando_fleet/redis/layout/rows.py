@@ -17,6 +17,8 @@ class Terms(NamedTuple):
     capacity_tokens: float
     pinned_tokens: float
     cached_tokens: float
+    begun_tokens: float
+    begun_context: float
     prefill_tokens_per_s: float
     prefill_context_per_s: float
     doubling_context: float
@@ -124,7 +126,7 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
 
     matched_chunks: int
     matched_tokens: int
-    backlog_tokens: int  # leased and not yet prefilled: uncached tokens weighted by their context
+    backlog_tokens: int  # leased and not yet computed: uncached tokens weighted by their context
     outstanding: int  # requests leased there and not yet ended
     capacity_chunks: int  # of its tree
     capacity_tokens: int  # of its KV pool; 0 if unknown
@@ -171,7 +173,7 @@ class Crowded(msgspec.Struct, frozen=True, gc=False):
     is_behind: bool  # it is new, and waits behind a session that returns and has no room either
 
 
-TERMS = Packed("terms", Terms, 3, is_versioned_in_front=True)
+TERMS = Packed("terms", Terms, 4, is_versioned_in_front=True)
 ADAPTERS = Packed("adapters", AdapterTerms, 1, is_versioned_in_front=True)
 PART = Packed("part", Part, 1)
 LOAD = Packed("load", Load, 1)

@@ -212,6 +212,8 @@ def test_a_heartbeat_carries_what_the_scheduler_says() -> None:
         "waiting",
         "waiting_tokens",
         "waiting_output_tokens",
+        "begun_tokens",
+        "begun_context",
         "prefill_tokens_per_s",
         "prefill_context_per_s",
         "doubling_context",
