@@ -29,15 +29,13 @@ class Seeds:
     """Yields each row's request seed as its token; its clock advances by the step's work."""
 
     now_s: float = 0.0
-    launched: list[Stats] = field(default_factory=list)  # the scheduler's state at each launch
+    launched: list[Stats] = field(default_factory=list)  # the scheduler's state after each launch
     scheduler: Scheduler | None = None
 
     def clock(self) -> float:
         return self.now_s
 
     def launch(self, batch: ForwardBatch) -> "SeedsStep":
-        assert self.scheduler is not None
-        self.launched.append(self.scheduler.stats())
         lens = zip(batch.seq_lens.tolist(), batch.extend_lens.tolist(), strict=True)
         context = sum(attended(end - count, count) for end, count in lens)
         seconds = step_s(len(batch.input_ids), context)
@@ -53,6 +51,8 @@ class SeedsStep:
     def sample(self, mask: Int32 | None) -> None: ...
 
     def result(self) -> StepResult:
+        assert self.runner.scheduler is not None
+        self.runner.launched.append(self.runner.scheduler.stats())
         self.runner.now_s += self.seconds
         return StepResult(tokens=self.tokens)
 

@@ -50,6 +50,7 @@ class Stride:
         self._kv = kv
         self._meter = meter
         self._prompt = prompt
+        self._first = prompt.cached_len if prompt else 0  # where the first chunk begins
         self._launched = 0
 
     @property
@@ -61,8 +62,8 @@ class Stride:
         """The sum of the prompt tokens' context lengths in each of the next `count` steps."""
         if self._prompt is None:
             return []
-        first, chunk = self._prompt.cached_len, self.chunk
-        return [attended(first + step * chunk, chunk) for step in range(count)]
+        steps = range(self.taken_in, self.taken_in + count)
+        return [attended(self._first + step * self.chunk, self.chunk) for step in steps]
 
     def launch(self, until: int) -> None:
         """Launch the steps before number `until`: allocates what their requests need to run."""
@@ -73,6 +74,8 @@ class Stride:
             _grow_ahead(self._kv, self.reqs, until - self.taken_in)
             self._planner.ratio.decay(count)
             self._planner.decodes.refresh()
+        if self._prompt is not None:
+            self._prompt.cached_len = self._first + until * self.chunk
         self._launched = until
 
     def take_in(self, until: int, tokens: Sequence[int], seconds: Sequence[float]) -> None:
@@ -92,9 +95,10 @@ class Stride:
         self._planner.decodes.refresh()
         contexts = self.chunk_contexts(count)
         if self._prompt is not None:
-            for _ in range(count):  # one by one: each chunk gets its own place in the tree
-                self._prompt.cached_len += self.chunk
+            for step in range(self.taken_in, until):  # each chunk gets its own place in the tree
+                self._prompt.cached_len = self._first + (step + 1) * self.chunk
                 self._kv.cache_unfinished_req(self._prompt)
+            self._prompt.cached_len = self._first + self._launched * self.chunk
         self._meter.add_steps(
             decodes=len(self.reqs),
             prefill_tokens=self.chunk,
