@@ -12,7 +12,7 @@ import pytest
 
 from tests.e2e.conftest import MODEL
 from tests.e2e.up_process import UpProcess
-from tests.waiting import PATIENCE_S, until_async
+from tests.waiting import PATIENCE_S, pauses, until_async
 
 pytestmark = pytest.mark.e2e
 
@@ -137,10 +137,17 @@ async def response(client: openai.AsyncOpenAI, number: int, seen: Typed) -> None
     assert numbers == list(range(len(numbers)))
     # Wherever it ended, it is kept: the router finds it.
     (kept,) = seen.ids
-    try:
-        assert (await client.responses.retrieve(kept)).output_text == seen.whole
-    except openai.NotFoundError:
-        seen.is_lost = True
+    for pause in pauses():
+        try:
+            assert (await client.responses.retrieve(kept)).output_text == seen.whole
+        except openai.NotFoundError:
+            seen.is_lost = True
+        except openai.InternalServerError as error:
+            # It ended where the end came, which the router does not know yet.
+            assert (error.status_code, "refused" in error.message) == (502, True)
+            await asyncio.sleep(pause)
+            continue
+        return
 
 
 async def all_streams(
