@@ -172,7 +172,7 @@ async def test_what_waiting_requests_evict_is_gone_anyway(world: World) -> None:
     await world.place(prompt_tokens=20_000, output_tokens=0, only="free")  # takes what is free
     await world.place(prompt_tokens=30_000, output_tokens=0, only="full")
     terms = await world.terms()
-    # Of two replicas one has a request that waits, so one and a half more are delayed on average.
+    # A request waits at each, so computing it again delays two more.
     assert terms["full"].evict_s == pytest.approx(3 * 1.1 / 2), "of its own tokens, not 30,000 more"
     assert terms["free"].evict_s == pytest.approx(3 * 1.1 / 2)
     await world.place(prompt_tokens=19_500, output_tokens=0, only="full")

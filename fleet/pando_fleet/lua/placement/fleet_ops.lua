@@ -13,11 +13,12 @@ local function owner_of(incarnation, name)
   return incarnation .. ':' .. name
 end
 
--- The terms and the load of the replica `name`, the context that its prompt tokens see per second, which
--- `weigh_prefills` converts to work, and the tokens and the context of prompts that it has begun; `leaf` is the age of its oldest leaf in ms, which
--- `weigh_leaves` converts to a cost. Nil for a row of another version or a broken one, as while releases
--- are mixed; placement then uses the other replicas. One constructor, because a table that grows later
--- costs half as much again: with the fields that place.lua adds there are 16, where Lua would double it.
+-- The terms and the load of the replica `name`; the context that its prompt tokens see per second, which
+-- `weigh_prefills` converts to work; and the tokens and the context of prompts that it has begun. `leaf`
+-- is the age of its oldest leaf in ms, which `weigh_leaves` converts to a cost. Nil for a row of another
+-- version or a broken one, as while releases are mixed; placement then uses the other replicas. One
+-- constructor, because a table that grows later costs half as much again: with the fields that place.lua
+-- adds there are 16, where Lua would double it.
 local function read_replica(book, name, row, tree_prefix, now)
   local is_whole, $names(TERMS) = pcall(unpack_terms, row)
   if not is_whole then

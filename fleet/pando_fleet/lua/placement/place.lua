@@ -103,7 +103,7 @@ local function cost_of(r, ask, chunks, delay)
   local who = 1 + r.load.waiting + coming_to(r)
   local cost, kv_wait, evict = r.wait + work * (who / r.prefill + pool_token) + delay, 0, 0
   if short > -r.cached then
-    -- Without what the waiting leases there evict anyway. Who will compute it again, and where, is unknown.
+    -- Without what the waiting leases there evict anyway. Where it will be computed again is unknown.
     local evicted = min(short, 0) - min(max(r.over, -r.cached), 0)
     kv_wait, evict = max(0, short) / r.release, evicted * r.leaf * usual_who
     cost = cost + kv_wait + evict
