@@ -52,8 +52,10 @@ def decided(
     reading: Reading | None,
     starts: tuple[float, ...],
     now: float,
+    hour_s: float | None = None,
 ) -> Decision:
-    """Decide by one policy, with its own history, from one observation."""
+    """Decide by one policy, with its own history, from one observation. `hour_s` is that of
+    `decide`."""
     start_s = learned_start_s(starts)
     missing = max(0, current - counts.ready - counts.starting - counts.stalled)
     snapshot = Snapshot(
@@ -66,7 +68,7 @@ def decided(
         start_s=start_s,
         history=history,
     )
-    return decide(snapshot, policy, now)
+    return decide(snapshot, policy, now, hour_s)
 
 
 def _has_grown(history: History, within_s: float, now: float) -> bool:

@@ -21,14 +21,19 @@ LOOK_BACK = 1.1
 """Samples are kept for this many start times, so that they show the growth over a whole one."""
 
 
-def decide(snapshot: Snapshot, policy: ScalingPolicy, now_s: float) -> Decision:
+def decide(
+    snapshot: Snapshot, policy: ScalingPolicy, now_s: float, hour_s: float | None = None
+) -> Decision:
     """How many replicas the pool should have now. Never raises.
 
     The caller carries the number out at once. Draining continues meanwhile: `snapshot.current`
     does not count replicas that leave.
+
+    `hour_s`: the Unix time by which schedules go, if that is not `now_s`: a simulation may jump
+    from one hour of a trace to another.
     """
     view, problem = _view(snapshot, policy, now_s), problem_of(snapshot)
-    bounds = bounds_of(view)
+    bounds = bounds_of(view, now_s if hour_s is None else hour_s)
     proposals, history = _proposals(view, bounds, problem)
     best = max(proposals, key=lambda proposal: proposal.replicas, default=None)
     wanted = best.replicas if best else snapshot.current

@@ -29,9 +29,7 @@ from pando_operator.lifecycle.choice import is_open
 from pando_operator.lifecycle.plan import plan
 from pando_operator.lifecycle.pods import PodView
 from pando_operator.resource.pool import WorkerPool
-from pando_operator.resource.scaling import Scaling
 from pando_operator.scaling import Decision, late_after_s, learned_start_s
-from pando_operator.scaling.limits.schedule import bounds_at
 from pando_operator.settings import OperatorSettings
 from pando_sim.day_clock import DayClock
 from pando_sim.fleet.control import FleetControl
@@ -68,7 +66,8 @@ class PoolController:
     """Scales by a pool's `spec.scaling`, whatever its mode."""
 
     def __init__(self, pool: WorkerPool, replicas: int, clock: DayClock) -> None:
-        self._bounds = _BoundsByHour(pool.spec.scaling, clock)
+        self._scaling = pool.spec.scaling
+        self._clock = clock
         self._memory = Memory.of(pool)
         self._memory.desired = replicas
         self._next_s = 0.0
@@ -79,14 +78,16 @@ class PoolController:
 
     async def look(self, fleet: FleetControl, cluster: Cluster) -> Change | None:
         memory, now_s = self._memory, cluster.now_s(fleet)
-        scaling = self._bounds.at(fleet.now_s)
+        scaling, hour_s = self._scaling, self._clock.unix_at(fleet.now_s)
         redis = self._connected(fleet)
         reading = _read(redis)
         pods = cluster.pods(reading.requests if reading else None)
         late_s = late_after_s(learned_start_s(memory.starts))
         counts, current = census(pods, now_s, late_s), staying(pods, cluster.replicas)
         follow_replaced(memory, current, cluster.replicas, now_s)
-        decision = decided(scaling, memory.history, current, counts, reading, memory.starts, now_s)
+        decision = decided(
+            scaling, memory.history, current, counts, reading, memory.starts, now_s, hour_s
+        )
         memory.history = decision.history
         worths, target = await _choice(redis, reading, decision, pods, cluster.replicas)
         actions = plan(
@@ -119,26 +120,6 @@ class PoolController:
             return None
         memory.history = memory.history.scaled(now_s, before, decision.desired, decision.by)
         return Change(before, decision.desired, decision.reason)
-
-
-class _BoundsByHour:
-    """A pool's `spec.scaling` with the bounds that its schedules set at a moment, instead of the
-    schedules: these go by a clock that may jump, and what the operator remembers by one that does
-    not."""
-
-    def __init__(self, scaling: Scaling, clock: DayClock) -> None:
-        self._scaling = scaling
-        self._clock = clock
-        self._made: dict[tuple[int, int], Scaling] = {}
-
-    def at(self, now_s: float) -> Scaling:
-        if not self._scaling.schedules:
-            return self._scaling
-        fewest, most, _ = bounds_at(self._scaling, self._clock.unix_at(now_s))
-        if (fewest, most) not in self._made:
-            bounds = {"min_replicas": fewest, "max_replicas": most, "schedules": ()}
-            self._made[fewest, most] = self._scaling.model_copy(update=bounds)
-        return self._made[fewest, most]
 
 
 def _pause_s(counts: Census, decision: Decision) -> float:

@@ -1,6 +1,7 @@
 """Runs a candidate, and ends the run once another candidate is better whatever still comes."""
 
 import math
+import time
 from dataclasses import dataclass, replace
 
 from pando_fleet.records.marks import MarkKind
@@ -64,6 +65,7 @@ class _Watch:
         self._passed_s = 0.0
         self._replica_s = 0.0
         self._late = self._slow = self._missed = self._unanswered = 0.0
+        self._began_s = time.perf_counter()
 
     async def act(self, fleet: FleetControl) -> None:
         await self._scaler.act(fleet)
@@ -109,6 +111,7 @@ class _Watch:
             slow=self._slow / self._all,
             unanswered=self._unanswered / self._all,
             ended_at=share,
+            wall_s=time.perf_counter() - self._began_s,
         )
 
 

@@ -50,6 +50,7 @@ def test_a_schedule_holds_at_the_hours_of_the_day_that_a_run_plays() -> None:
     requests = one_after_the_other(0, LOW, until_s=120.0)
     steps = scaled(requests, pool(schedules=[morning]), clock=clock).steps
     assert (steps[0].before, steps[0].after) == (1, 4)
+    assert steps[0].reason.endswith("minReplicas is 4 by schedule '0 9 * * *' UTC")
     assert 30.0 <= steps[0].at_s <= 45.0, "ten seconds after the jump, at the operator's next look"
     assert steps[-1].after < 4
     assert steps[1].at_s > 60.0

@@ -69,6 +69,7 @@ def test_a_run_that_another_one_beats_by_now_is_lost(whole: Score) -> None:
     assert lost.ended_at is not None
     assert lost.ended_at < 0.95
     assert not lost.is_whole
+    assert lost.wall_s > 0.0, "it took some time, too"
 
 
 def test_a_run_that_no_other_one_beats_is_played_to_its_end(whole: Score) -> None:

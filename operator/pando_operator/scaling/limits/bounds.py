@@ -17,9 +17,10 @@ class Bounds:
     most_is: Limit  # MAX_REPLICAS or BUDGET
 
 
-def bounds_of(view: View) -> Bounds:
+def bounds_of(view: View, hour_s: float) -> Bounds:
+    """`hour_s`: the Unix time by which schedules go."""
     policy = view.policy
-    fewest, most, schedules = bounds_at(policy, view.now_s)
+    fewest, most, schedules = bounds_at(policy, hour_s)
     by_schedule = f" by schedule {schedules}" if schedules else ""
     why_most, most_is = f"maxReplicas is {most}{by_schedule}", Limit.MAX_REPLICAS
     if policy.budget is not None:
