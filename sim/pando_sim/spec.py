@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pando_router.configuration.settings import RouterSettings
 from pando_sim.day_clock import SINCE_MONDAY, DayClock
 from pando_worker.heartbeats import MAX_INTERVAL_S
-from pando_worker.settings import LORA_SLOTS, WorkerSettings
+from pando_worker.settings import WorkerSettings
+from pando_worker.settings.adapters import LORA_SLOTS
 
 # Their defaults: nothing is read from variables.
 WORKER = WorkerSettings.model_construct()

@@ -12,7 +12,8 @@ import pytest
 from pando.main import main
 from pando.settings.load import Given, SettingsError, load
 from pando_router.configuration.settings import RouterSettings
-from pando_worker.settings import DType, WorkerSettings
+from pando_worker.settings import WorkerSettings
+from pando_worker.settings.compute import DType
 from tests.waiting import PATIENCE_S
 
 MODEL = {"model": Given("some/model", "--model")}

@@ -26,8 +26,9 @@ Read in this order:
     vision/        images and videos of requests
     audio/         speech of requests: features, windows, words
     reading/       the processes that decode clients' files
+    settings/      flags, variables and the YAML file
     heartbeats.py, progress.py, rates.py, stacks.py, parent.py, cores.py
-    host_memory.py, user_cache.py, settings.py
+    host_memory.py, user_cache.py
 
 docs/architecture.md has the layers. Imports fleet.
 """

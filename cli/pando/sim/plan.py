@@ -45,7 +45,7 @@ from pando_sim.traces import (
 from pando_sim.traces.adapters import Popularity
 from pando_sim.worker.settings import settings_of
 from pando_worker.cores import available_cores
-from pando_worker.settings import LORA_SLOTS
+from pando_worker.settings.adapters import LORA_SLOTS
 
 if TYPE_CHECKING:
     from pando_operator.resource.pool import WorkerPool

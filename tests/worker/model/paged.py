@@ -21,7 +21,8 @@ from pando_worker.models.loading.schemes.scheme import Scheme
 from pando_worker.models.ops import Ops
 from pando_worker.models.parallel import ParallelGroup
 from pando_worker.runner.model_runner import TorchModelRunner
-from pando_worker.settings import DType, WorkerSettings
+from pando_worker.settings import WorkerSettings
+from pando_worker.settings.compute import DType
 
 CPU = torch.device("cpu")
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from pando_worker.settings import DType
+from pando_worker.settings.compute import DType
 from tests.worker.model.checkpoints import Reference, prompt
 from tests.worker.model.paged import Paged, Row
 

@@ -15,7 +15,9 @@ from pando_worker.attention.kv_pool import TokenToKVPool
 from pando_worker.models.errors import BrokenCheckpoint
 from pando_worker.runner.kv_scales import scale_for
 from pando_worker.runner.model_runner import TorchModelRunner
-from pando_worker.settings import DType, KVCacheDType, WorkerSettings
+from pando_worker.settings import WorkerSettings
+from pando_worker.settings.compute import DType
+from pando_worker.settings.memory import KVCacheDType
 from tests.worker.model.checkpoints import Reference, prompt
 from tests.worker.model.paged import Pages, Row
 

@@ -2,7 +2,8 @@
 
 import torch
 
-from pando_worker.settings import DType, WorkerSettings
+from pando_worker.settings import WorkerSettings
+from pando_worker.settings.compute import DType
 
 _AUTO_DTYPES = {
     # Measured on a CPU without half-precision units: bfloat16 prefills 8 times slower, float16 4.

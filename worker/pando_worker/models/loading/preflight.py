@@ -21,7 +21,8 @@ from pando_worker.models.safetensors_files import (
     read_safetensors_header,
 )
 from pando_worker.models.transformers_backend.known import check_known
-from pando_worker.settings import DType, WorkerSettings
+from pando_worker.settings import WorkerSettings
+from pando_worker.settings.compute import DType
 
 GIB = 2**30
 # Any of these makes a tokenizer.

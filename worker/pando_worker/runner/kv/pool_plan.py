@@ -12,7 +12,8 @@ from pando_worker.cuda.device import memory_for_model
 from pando_worker.models.parallel import ParallelGroup
 from pando_worker.runner.kv.kv_budget import KVBudget, WindowShare
 from pando_worker.runner.sampling.histories import most_bytes
-from pando_worker.settings import KVCacheDType, WorkerSettings
+from pando_worker.settings import WorkerSettings
+from pando_worker.settings.memory import KVCacheDType
 
 log = logging.getLogger("pando.worker.runner")
 
