@@ -18,6 +18,7 @@ Read in this order:
     adapters.py        LoRA adapters by name
     kept_responses.py  responses that later requests go on from
     engine_client.py   the pipes to the scheduler process
+    engine_call.py     one client's requests there, and their unread output
     process/           the process's life: start, heartbeats, watchdog, drain, end
     pooling.py         how hidden states become an embedding
     dense_layers.py    the layers behind the pooling

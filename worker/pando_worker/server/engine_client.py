@@ -1,18 +1,17 @@
 """The HTTP process's end of the two ZeroMQ pipes to the scheduler process.
 
-`call` runs the requests of one client together, and `embed` runs one embedding; `stats`, `ready`
-and
-`changed` hold the scheduler's latest reports. Every `Generate` and `Embed` gets exactly one final
-answer (an `Output` with `finish`, `Embedded`, or `Rejected`), even after an abort, so the requests
-known here bound the length of all queues.
+`call` runs the requests of one client together; `embed`, `align` and `verify` run one each, and
+`loading`, `ready` and `stats` hold the scheduler's latest reports. Each request gets exactly one
+final answer (an `Output` with `finish`, `Embedded`, `Aligned`, `Verified`, or `Rejected`), even
+after an abort, so the requests known here bound the length of all queues.
 """
 
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 import zmq
@@ -31,7 +30,6 @@ from pando_worker.messages import (
     Embed,
     Embedded,
     Event,
-    FinishReason,
     FlushCache,
     Generate,
     LoadAdapter,
@@ -46,6 +44,7 @@ from pando_worker.messages import (
     Verify,
     Working,
 )
+from pando_worker.server.engine_call import EngineCall, EngineRequest
 from pando_worker.server.errors import ApiError, aborted, deadline_passed, too_slow, unavailable
 from pando_worker.stats import Stats
 from pando_worker.wire import CommandSender
@@ -56,60 +55,8 @@ _Answer = Embedded | Aligned | Verified | ApiError
 _ControlAnswer = CacheFlushed | AdapterLoaded | AdapterDone | AdapterRefused
 
 
-@dataclass(slots=True, eq=False)
-class _Request:
-    """A request that the scheduler knows, with its unread output: a slow reader gets fewer, larger
-    outputs.
-
-    Outputs behind one that is still unread are kept as encoded bytes: as objects, 20
-    log-probabilities take 1.7 KB per token, and Python does not return the memory of many small
-    objects.
-    """
-
-    rid: str
-    name: str
-    index: int
-    call: "EngineCall"
-    finish: FinishReason | None = None
-    unread_bytes: int = 0  # of the outputs behind the first
-    _first: Output | None = None
-    _behind: list[bytes] = field(default_factory=list)
-
-    def add(self, output: Output) -> None:
-        self.finish = output.finish
-        if self._first is None:
-            self._first = output
-        else:
-            encoded = _encode(output)
-            self._behind.append(encoded)
-            self.unread_bytes += len(encoded)
-
-    def take(self) -> Output:
-        assert self._first is not None, "it has news"
-        output, behind = self._first, self._behind
-        self._first, self._behind, self.unread_bytes = None, [], 0
-        return _joined([output, *map(_decode, behind)]) if behind else output
-
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Output).decode
-
-
-def _joined(outputs: Sequence[Output]) -> Output:
-    first, last = outputs[0], outputs[-1]
-    return msgspec.structs.replace(
-        last,
-        token_ids=[token for output in outputs for token in output.token_ids],
-        queue_s=first.queue_s,
-        logprobs=[score for output in outputs for score in output.logprobs],
-        prompt_logprobs=[score for output in outputs for score in output.prompt_logprobs],
-        probed=first.probed,
-        is_source_cached=first.is_source_cached,
-    )
-
-
 @dataclass(frozen=True, slots=True)
-class _PendingEmbedding:
+class _PendingAnswer:
     """An embedding, an alignment or a verification that the scheduler knows. Errors are kept as
     results: its client may be gone."""
 
@@ -119,61 +66,6 @@ class _PendingEmbedding:
     def end(self, result: _Answer) -> None:
         if not self.done.done():
             self.done.set_result(result)
-
-
-class EngineCall:
-    """Requests that run together for one client, identified by their index."""
-
-    def __init__(self, abort: Callable[[str], None]) -> None:
-        self._abort = abort
-        self._requests: dict[int, _Request] = {}  # whose end is still unread
-        self._news: dict[int, _Request] = {}  # with unread output, the oldest first
-        self._arrived = asyncio.Event()
-        self._error: ApiError | None = None
-
-    async def outputs(self) -> AsyncGenerator[tuple[int, Output], None]:
-        """Each request's outputs as they arrive; the last one of each has `finish`.
-
-        Raises ApiError when the scheduler rejects one of them or ends.
-        """
-        while True:
-            if self._error is not None:
-                raise self._error
-            if self._news:
-                index = next(iter(self._news))
-                output = self._news.pop(index).take()
-                if output.finish is not None:
-                    del self._requests[index]
-                yield index, output
-            elif self._requests:
-                self._arrived.clear()
-                await self._arrived.wait()
-            else:
-                return
-
-    def stop(self, index: int) -> None:
-        """Abort one request; it yields no more outputs."""
-        self._news.pop(index, None)
-        if (request := self._requests.pop(index, None)) and request.finish is None:
-            self._abort(request.rid)
-
-    def stop_all(self) -> None:
-        for index in list(self._requests):
-            self.stop(index)
-
-    def started(self, request: _Request) -> None:
-        self._requests[request.index] = request
-
-    def heard(self, request: _Request) -> None:
-        if request.index in self._requests:  # not after it was stopped
-            self._news[request.index] = request
-            self._arrived.set()
-
-    def failed(self, request: _Request, error: ApiError) -> None:
-        self._news.pop(request.index, None)
-        if self._requests.pop(request.index, None):
-            self._error = error
-            self._arrived.set()
 
 
 class EngineClient:
@@ -193,8 +85,8 @@ class EngineClient:
         self._sender = CommandSender(self._commands)
         self._decoder = msgspec.msgpack.Decoder(Event)
 
-        self._requests: dict[str, _Request] = {}
-        self._embeddings: dict[str, _PendingEmbedding] = {}
+        self._requests: dict[str, EngineRequest] = {}
+        self._pending: dict[str, _PendingAnswer] = {}
         self._control: dict[int, asyncio.Future[_ControlAnswer]] = {}
         self._calls = itertools.count()
         self._ended: str | None = None
@@ -249,7 +141,7 @@ class EngineClient:
             for index, order in enumerate(orders):
                 rid = f"{order.rid}#{next(self._calls)}"
                 self._ask(msgspec.structs.replace(order, rid=rid))
-                request = self._requests[rid] = _Request(rid, order.rid, index, call)
+                request = self._requests[rid] = EngineRequest(rid, order.rid, index, call)
                 call.started(request)
             yield call
         finally:
@@ -280,7 +172,7 @@ class EngineClient:
         rid = f"{order.rid}#{next(self._calls)}"
         self._ask(msgspec.structs.replace(order, rid=rid))
         done: asyncio.Future[_Answer] = asyncio.get_running_loop().create_future()
-        self._embeddings[rid] = _PendingEmbedding(order.rid, done)
+        self._pending[rid] = _PendingAnswer(order.rid, done)
         try:
             result = await done
         finally:
@@ -291,10 +183,10 @@ class EngineClient:
         return result
 
     def abort(self, name: str) -> int:
-        """Aborts all requests of that name and returns their number. They end with finish ABORT,
-        embeddings with an error."""
+        """Aborts all requests of that name and returns their number. A `Generate` ends with
+        finish ABORT, the others with an error."""
         names = {rid: request.name for rid, request in self._requests.items()}
-        names |= {rid: embedding.name for rid, embedding in self._embeddings.items()}
+        names |= {rid: pending.name for rid, pending in self._pending.items()}
         rids = [rid for rid, known in names.items() if known == name]
         for rid in rids:
             self._abort(rid)
@@ -326,9 +218,9 @@ class EngineClient:
         for request in self._requests.values():
             request.call.failed(request, self._gone())
         self._requests.clear()
-        for embedding in self._embeddings.values():
-            embedding.end(self._gone())
-        self._embeddings.clear()
+        for pending in self._pending.values():
+            pending.end(self._gone())
+        self._pending.clear()
         for answer in self._control.values():
             if not answer.done():
                 answer.set_exception(self._gone())
@@ -382,13 +274,13 @@ class EngineClient:
                 for output in outputs:
                     self._deliver(output)
             case Embedded(rid=rid) | Aligned(rid=rid) | Verified(rid=rid):
-                if embedding := self._embeddings.pop(rid, None):
-                    embedding.end(event)
+                if pending := self._pending.pop(rid, None):
+                    pending.end(event)
             case Rejected(rid=rid):
                 if request := self._requests.pop(rid, None):
                     request.call.failed(request, _rejection(event))
-                elif embedding := self._embeddings.pop(rid, None):
-                    embedding.end(_rejection(event))
+                elif pending := self._pending.pop(rid, None):
+                    pending.end(_rejection(event))
             case Stats():
                 self.stats = event
                 self.changed.set()
@@ -409,8 +301,8 @@ class EngineClient:
     def _deliver(self, output: Output) -> None:
         request = self._requests.get(output.rid)
         if request is None:
-            if embedding := self._embeddings.pop(output.rid, None):
-                embedding.end(aborted())
+            if pending := self._pending.pop(output.rid, None):
+                pending.end(aborted())
             return  # else `end` ended it while this output was in transit
         request.add(output)
         if output.finish is not None:
@@ -420,7 +312,7 @@ class EngineClient:
             return
         request.call.heard(request)
 
-    def _give_up(self, request: _Request) -> None:
+    def _give_up(self, request: EngineRequest) -> None:
         """End a request whose client is too far behind; if it reads nothing, it is disconnected."""
         del self._requests[request.rid]
         self._abort(request.rid)
