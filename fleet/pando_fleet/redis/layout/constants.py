@@ -58,7 +58,7 @@ HOMES_KEPT_MS = 24 * 3600 * 1000
 """How long homes are kept after the last answer of the pool."""
 
 LANDMARK_CHUNKS = 8
-"""Between two chunks of a prompt by which `lua/placement/session_ops.lua` recognizes a session."""
+"""Between two chunks of a prompt by which `lua/placement/session_rows.lua` recognizes a session."""
 
 MOST_SESSIONS = 8192
 """Of a pool, whose working set is counted; further ones are placed without being counted."""

@@ -35,16 +35,19 @@ class LayoutError(Exception):
 @cache
 def source_of(call: type) -> str:
     """The script of this call. Raises LayoutError."""
-    folder = files("pando_fleet") / "lua"
-    texts = {
-        part: expand((folder / f"{part}.lua").read_text("utf-8")) for part in parts.SCRIPTS[call]
-    }
-    return "\n".join(
-        f"local function {part.rpartition('/')[2]}()\n{text}\nend"
-        if part in parts.ON_DEMAND
-        else text
-        for part, text in texts.items()
-    )
+    return "\n".join(map(_library, parts.SCRIPTS[call]))
+
+
+def _library(part: str) -> str:
+    """A function that makes its own functions if it is on demand."""
+    if part not in parts.ON_DEMAND:
+        return _text(part)
+    text = "\n".join(map(_text, (*parts.ON_DEMAND[part], part)))
+    return f"local function {part.rpartition('/')[2]}()\n{text}\nend"
+
+
+def _text(part: str) -> str:
+    return expand((files("pando_fleet") / "lua" / f"{part}.lua").read_text("utf-8"))
 
 
 def expand(text: str) -> str:

@@ -65,7 +65,10 @@ SCRIPTS: dict[type, tuple[str, ...]] = {
 }
 """The Lua files that are joined into each call's script: libraries of local functions first."""
 
-ON_DEMAND = frozenset(("placement/adapter_ops", "placement/session_ops"))
-"""Libraries that few calls of their script need: each is a function of its name, which returns what
-others call of it. Redis runs a script from its first line at each call, so the functions of any
-other library are made anew each time."""
+ON_DEMAND: dict[str, tuple[str, ...]] = {
+    "placement/adapter_ops": (),
+    "placement/session_ops": ("placement/session_rows", "placement/working_set"),
+}
+"""Libraries that few calls of their script need, with the libraries that only they use: each is a
+function of its name, which returns what others call of it. Redis runs a script from its first line
+at each call, so the functions of any other library are made anew each time."""

@@ -66,7 +66,7 @@ class Load(NamedTuple):
 
 class SessionRow(NamedTuple):
     """A session, by the key of a chunk of its last prompt in the hash `sessions`; see
-    `lua/placement/session_ops.lua`."""
+    `lua/placement/session_rows.lua`."""
 
     base: float  # tokens of its prompts that others held when it began
     held: float  # tokens that it holds besides
