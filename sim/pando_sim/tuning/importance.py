@@ -6,7 +6,7 @@ from pando_sim.tuning.coordinates import coordinates
 from pando_sim.tuning.goal import Goal
 from pando_sim.tuning.knobs import Knob, Value
 from pando_sim.tuning.space import Space
-from pando_sim.tuning.surrogate import Array, Surrogate
+from pando_sim.tuning.surrogate import Array, Surrogate, fitted
 from pando_sim.tuning.sweep import Told, best_of
 
 LEAST = 20  # candidates
@@ -25,8 +25,8 @@ def importances(space: Space, goal: Goal, told: Told) -> list[dict[str, float]]:
     hours = [score.log_hours for _, score in told]
     missed = [score.log_missed for _, score in told]
     found = []
-    for numbers in (hours, missed):
-        surrogate = Surrogate(points, np.array(numbers))
+    for numbers in map(np.array, (hours, missed)):
+        surrogate = Surrogate(points, numbers, fitted(points, numbers))
         moves = {}
         for knob in space.knobs:
             turned = [best | {knob.path: value} for value in _range(knob)]

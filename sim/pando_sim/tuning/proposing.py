@@ -15,32 +15,31 @@ from pando_sim.tuning.coordinates import coordinates
 from pando_sim.tuning.goal import Goal
 from pando_sim.tuning.knobs import Knob, Value
 from pando_sim.tuning.space import Space, Values
-from pando_sim.tuning.surrogate import Array, Surrogate
+from pando_sim.tuning.surrogate import Array, Surrogate, fitted
 from pando_sim.tuning.sweep import PRESSURE, Told, best_of
 
 ROUNDS, MUTANTS, PARENTS = 5, 100, 8
 STEPS = (0.05, 0.15, 0.4)  # standard deviations of a change, of a knob's range
 SWITCHED = 0.3  # how often a knob that may be off is switched
+CAUTION = 1.0  # standard deviations, for candidates of a generation that have no score yet
 LEAST_KEPT = 0.2  # chance of keeping the goal; far away, guesses of a large gain are worth nothing
 REBALANCED = 0.5  # how often the pressure changes with the others
 
 
 def propose(
     space: Space,
-    goal: Goal,
-    told: Told,
+    guesses: "Guesses",
+    known: Sequence[Values],
     pending: Sequence[Values],
-    refused: Sequence[Values],
     draw: random.Random,
 ) -> Values:
     """
     Args:
-        told: at least one.
-        pending: were asked for, and have no score yet: guesses stand for them.
+        known: were asked for before, and are not proposed again.
+        pending: those of them that have no score yet.
     """
-    expected = _Expected(space, goal, told, pending)
-    known = [*(values for values, _ in told), *pending, *refused]
-    parents = [best_of(told, goal)]
+    expected = guesses.given(pending)
+    parents = [guesses.best]
     for _ in range(ROUNDS):
         new = [_mutant(space, parents[n % len(parents)], draw) for n in range(MUTANTS)]
         different = {tuple(one.values()): one for one in new + parents if one not in known}
@@ -60,33 +59,59 @@ def another(space: Space, known: Sequence[Values], draw: random.Random) -> Value
     return made
 
 
-class _Expected:
-    """How good other candidates may be, by those whose scores are known."""
+class Guesses:
+    """From all candidates whose scores are known; fitted once for all proposals of a generation."""
 
-    def __init__(self, space: Space, goal: Goal, told: Told, pending: Sequence[Values]) -> None:
+    def __init__(self, space: Space, goal: Goal, told: Told) -> None:
+        """`told`: at least one."""
+        self.best = best_of(told, goal)
         self._space = space
-        self._center = np.array(coordinates(space, best_of(told, goal)))
-        points = self._points([values for values, _ in told])
-        waiting = self._points(pending) if pending else points[:0]
+        self._center = np.array(coordinates(space, self.best))
+        self._points = self.points([values for values, _ in told])
         numbers = np.array([[score.price(goal), *score.excess(goal)] for _, score in told])
+        self._numbers = list(numbers.T)
+        self._scales = [fitted(self._points, column) for column in self._numbers]
         kept = [score.price(goal) for _, score in told if score.keeps(goal)]
-        self._has_kept = bool(kept)
-        self._best = min(kept) if kept else float(numbers[:, 0].max())
-        self._price, *self._excess = [
-            _surrogate(points, numbers[:, column], waiting) for column in range(numbers.shape[1])
+        self.least_price = min(kept) if kept else None
+        self.most_price = float(numbers[:, 0].max())
+
+    def given(self, pending: Sequence[Values]) -> "_Expected":
+        """Guesses stand for those that have no score yet: for what must be kept bad ones, so that
+        a generation does not follow one guess, which may be wrong, with all of its candidates."""
+        waiting = self.points(pending) if pending else self._points[:0]
+        caution = [0.0] + [CAUTION] * (len(self._numbers) - 1)
+        price, *excess = [
+            _surrogate(self._points, numbers, scales, waiting, spreads)
+            for numbers, scales, spreads in zip(self._numbers, self._scales, caution, strict=True)
         ]
+        return _Expected(self, price, excess)
+
+    def points(self, candidates: Sequence[Values]) -> Array:
+        rows = np.array([coordinates(self._space, one) for one in candidates], dtype=np.float64)
+        centered: Array = rows - self._center
+        return centered
+
+
+class _Expected:
+    """How good other candidates may be."""
+
+    def __init__(self, guesses: Guesses, price: Surrogate, excess: Sequence[Surrogate]) -> None:
+        self._guesses = guesses
+        self._price = price
+        self._excess = excess
 
     def ranked(self, candidates: Sequence[Values], *, is_bold: bool) -> list[Values]:
-        points = self._points(candidates)
+        points = self._guesses.points(candidates)
         kept = np.ones(len(points))
         for one in self._excess:
             mean, spread = one.guess(points)
             kept *= _below(-mean / spread)
         mean, spread = self._price.guess(points)
-        gain = self._best - mean
+        least = self._guesses.least_price
+        gain = (self._guesses.most_price if least is None else least) - mean
         if is_bold:
             worth = np.where(kept > 0.5, gain, kept - 100)
-        elif self._has_kept:
+        elif least is not None:
             z = gain / spread
             density = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
             improvement = gain * _below(z) + spread * density
@@ -95,17 +120,17 @@ class _Expected:
             worth = kept
         return [candidates[place] for place in np.argsort(-worth, kind="stable")]
 
-    def _points(self, candidates: Sequence[Values]) -> Array:
-        rows = np.array([coordinates(self._space, one) for one in candidates], dtype=np.float64)
-        centered: Array = rows - self._center
-        return centered
 
-
-def _surrogate(points: Array, numbers: Array, waiting: Array) -> Surrogate:
-    if len(waiting):
-        guesses, _ = Surrogate(points, numbers).guess(waiting)
-        points, numbers = np.vstack([points, waiting]), np.append(numbers, guesses)
-    return Surrogate(points, numbers)
+def _surrogate(
+    points: Array, numbers: Array, scales: Array, waiting: Array, spreads: float
+) -> Surrogate:
+    """`spreads`: by how many standard deviations those that wait are worse than the guess."""
+    known = Surrogate(points, numbers, scales)
+    if not len(waiting):
+        return known
+    mean, spread = known.guess(waiting)
+    numbers = np.append(numbers, mean + spreads * spread)
+    return Surrogate(np.vstack([points, waiting]), numbers, scales)
 
 
 def _below(z: Array) -> Array:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from pando_sim.tuning.goal import Goal
 from pando_sim.tuning.importance import importances
-from pando_sim.tuning.proposing import another, propose
+from pando_sim.tuning.proposing import Guesses, another, propose
 from pando_sim.tuning.score import Score
 from pando_sim.tuning.space import Space, Values
 from pando_sim.tuning.sweep import sweep
@@ -28,6 +28,7 @@ class Search:
         self._refused: list[Values] = []
         self._sweep = sweep(space, goal, self._told)
         self._next: list[Values] = []
+        self._guesses: Guesses | None = None  # from all that was told
 
     def ask(self) -> Values:
         if not self._next and not self._pending:
@@ -35,9 +36,10 @@ class Search:
         if self._next:
             values = self._next.pop(0)
         elif self._told:
-            values = propose(
-                self._space, self._goal, self._told, self._pending, self._refused, self._draw
-            )
+            if self._guesses is None:
+                self._guesses = Guesses(self._space, self._goal, self._told)
+            known = [*(values for values, _ in self._told), *self._pending, *self._refused]
+            values = propose(self._space, self._guesses, known, self._pending, self._draw)
         else:  # nothing is known yet, and the sweep's first ones are fewer than a generation
             values = another(self._space, self._pending + self._refused, self._draw)
         self._pending.append(values)
@@ -50,6 +52,7 @@ class Search:
             self._refused.append(values)
         else:
             self._told.append((values, score))
+            self._guesses = None
 
     def _new(self, candidates: Sequence[Values]) -> list[Values]:
         """Those that were not asked for before; today's manifest may be the defaults."""

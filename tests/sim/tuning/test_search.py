@@ -1,14 +1,18 @@
 """Which candidates are tried: the same for the same seed, and better ones than at random."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
+
+from pando_sim.tuning.coordinates import coordinates
 from pando_sim.tuning.goal import Goal
 from pando_sim.tuning.knobs import scaling_knobs
 from pando_sim.tuning.score import Score
 from pando_sim.tuning.search import GENERATION, Search
 from pando_sim.tuning.space import Space, Values
+from pando_sim.tuning.surrogate import Surrogate, fitted
 from pando_sim.tuning.sweep import best_of, sweep
 from tests.sim.tuning.manifests import GOAL, document, outcome, space
 
@@ -100,23 +104,56 @@ def test_a_refused_candidate_is_passed_over() -> None:
     assert search.ask()[PRESSURE] == 0.2
 
 
-def test_it_finds_what_changes_of_several_fields_together_save() -> None:
+def coupled(values: Values) -> Score:
     """The best window alone saves nothing: it costs, but then a higher pressure keeps the goal."""
+    pressure, window = float(values[PRESSURE] or 0.0), float(values[WINDOW] or 0.0)
+    near = abs(math.log(window / 90))
+    missed = 0.01 * 10 ** (4 * (pressure - 0.4) + near - 1)
+    return outcome((100 + 5 * (1.1 - near)) * (1.2 - pressure), min(1.0, missed))
 
-    def coupled(values: Values) -> Score:
-        pressure, window = float(values[PRESSURE] or 0.0), float(values[WINDOW] or 0.0)
-        near = abs(math.log(window / 90))
-        missed = 0.01 * 10 ** (4 * (pressure - 0.4) + near - 1)
-        return outcome((100 + 5 * (1.1 - near)) * (1.2 - pressure), min(1.0, missed))
 
-    def best(found: Sequence[tuple[Values, Score]]) -> float:
-        return min(score.gpu_hours for _, score in found if score.meets(GOAL))
-
+def test_it_finds_what_changes_of_several_fields_together_save() -> None:
     here = space()
-    alone = [here.defaults | {PRESSURE: pressure / 100} for pressure in range(15, 96)]
-    single = best([(values, coupled(values)) for values in alone])
+    plain = here.defaults
+    whole = [
+        plain | {PRESSURE: pressure / 100, WINDOW: float(window)}
+        for pressure in range(15, 96)
+        for window in range(5, 181)
+    ]
+    least = min(one.gpu_hours for one in map(coupled, whole) if one.meets(GOAL))
     for seed in range(2):
-        assert best(asked(here, seed, 36, coupled)) < 0.95 * single
+        found = [score for _, score in asked(here, seed, 60, coupled)]
+        assert min(one.gpu_hours for one in found if one.meets(GOAL)) < 1.05 * least
+
+
+def test_a_generation_does_not_follow_a_wrong_guess_with_all_of_its_candidates() -> None:
+    here = space()
+    found = asked(here, 2, 60, coupled)
+    again = 0  # misses near one of the same generation
+    for first in range(24, 60, GENERATION):
+        missed = [
+            np.array(coordinates(here, values))
+            for values, score in found[first : first + GENERATION]
+            if not score.keeps(GOAL)
+        ]
+        for place, point in enumerate(missed):
+            again += any(np.linalg.norm(point - other) < 0.25 for other in missed[:place])
+    assert again <= 1
+
+
+def test_fields_that_decide_are_told_from_those_that_do_not() -> None:
+    draw = np.random.default_rng(0)
+    points = draw.random((30, 12))
+    numbers = np.sin(4 * points[:, 3]) + 2 * points[:, 7] * points[:, 3]
+    scales = fitted(points, numbers)
+    assert set(np.argsort(-scales)[:2]) == {3, 7}
+    other = draw.random((50, 12))
+    truth = np.sin(4 * other[:, 3]) + 2 * other[:, 7] * other[:, 3]
+    off = [
+        np.abs(Surrogate(points, numbers, one).guess(other)[0] - truth).mean()
+        for one in (scales, np.full(12, scales.mean()))
+    ]
+    assert off[0] < off[1] / 2, "than if all fields counted alike"
 
 
 def test_no_candidate_is_asked_for_twice() -> None:
