@@ -26,7 +26,7 @@ Read in this order:
     recording/       records requests for the simulator
     explaining/      explains placements
     telemetry/       metrics, spans, and rate-limited log lines
-    control/         everything but the data path: /fleet, /metrics, /route/explain
+    control/         everything but the data path: /fleet, /v1/models, /metrics, /readyz
     dashboard/       the dashboard page
     chat/            the page to talk to the models
     pages/           what the pages have in common

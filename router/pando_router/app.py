@@ -34,6 +34,8 @@ from pando_router.chat.routes import CHAT_PATH, chat_routes
 from pando_router.configuration.live import Live
 from pando_router.configuration.settings import RouterSettings
 from pando_router.control.app import create_control
+from pando_router.control.fleet import fleet_routes
+from pando_router.control.health import health_routes
 from pando_router.core.flight import Flights
 from pando_router.dashboard.requests import RecentRequests
 from pando_router.dashboard.routes import PAGE_PATH, dashboard_routes
@@ -48,6 +50,7 @@ from pando_router.endpoints.responses import STORED_PREFIX
 from pando_router.endpoints.tokenization import TOKENIZE
 from pando_router.exchange.exchange import Audience, Listener
 from pando_router.explaining.recent import Recent
+from pando_router.explaining.routes import explain_routes
 from pando_router.fleet_view.decisions import DecisionsView
 from pando_router.fleet_view.redis_memory import RedisMemory
 from pando_router.fleet_view.redis_state import RedisState
@@ -206,19 +209,7 @@ async def running_router(
     sampler = Sampler(metrics, view, lifecycle, admission.lengths)
     requests = RecentRequests()
     decisions = DecisionsView(PastDecisions(redis))
-    dashboard = dashboard_routes(
-        live, view, lifecycle, sampler, requests, admission.lengths, replica_row, decisions
-    )
-    adapters = adapter_routes(live, view, Everywhere(upstream, forwarding))
-    metrics.follow(metrics.redis_up, lambda: view.redis.worst is not RedisState.AWAY)
-    metrics.follow(metrics.redis_writable, lambda: view.redis.worst is RedisState.UP)
     memory = RedisMemory(redis, view)
-    metrics.follow(metrics.redis_memory.labels("used"), lambda: memory.used_bytes)
-    metrics.follow(metrics.redis_memory.labels("max"), lambda: memory.max_bytes)
-    metrics.follow(metrics.redis_memory.labels("trees"), lambda: memory.tree_bytes)
-    metrics.follow_pools(metrics.queue_requests, admission.lengths)
-    metrics.follow(metrics.requests_in_flight, lambda: lifecycle.requests)
-
     abandoning = Abandoning(upstream, flights, metrics)
 
     def refreshed(incarnations: set[str]) -> None:
@@ -230,8 +221,7 @@ async def running_router(
     bodies = Bodies(
         live.derived(lambda now: now.max_bodies_bytes), live.derived(lambda now: now.max_requests)
     )
-    metrics.follow(metrics.body_bytes, lambda: bodies.budget.held)
-    metrics.follow(metrics.settings_loaded, lambda: live.loaded_at)
+    follow_state(metrics, live, view, memory, admission, lifecycle, bodies)
     migrator = Migrator(live, metrics, TOKENIZE.paths[0])
     earlier = Earlier(homes, live)
     listeners: list[Listener] = [
@@ -264,23 +254,25 @@ async def running_router(
     stored = StoredResponses(
         live, view, lifecycle, tenants, homes, upstream, forwarding, metrics, bodies
     )
-    control = AsgiHandler(
-        create_control(
-            live,
+    routers = (
+        health_routes(
             view,
-            dispatcher,
-            policies,
-            recent,
-            replica_row,
             lifecycle,
             metrics,
-            admission.lengths,
-            (dashboard, chat_routes(live), adapters, recording_routes(recording)),
-            decisions,
-            reader,
             ended=lambda: background.ended,
             redis_advice=lambda: memory.advice.values(),
         ),
+        fleet_routes(live, view, replica_row, admission.lengths, decisions),
+        explain_routes(live, view, dispatcher, policies, reader, recent),
+        dashboard_routes(
+            live, view, lifecycle, sampler, requests, admission.lengths, replica_row, decisions
+        ),
+        chat_routes(live),
+        adapter_routes(live, view, Everywhere(upstream, forwarding)),
+        recording_routes(recording),
+    )
+    control = AsgiHandler(
+        create_control(live, routers),
         live.derived(lambda now: now.max_body_bytes),
         bodies,
         live.derived(lambda now: now.max_body_values),
@@ -331,6 +323,27 @@ async def running_router(
         await wire.aclose()
         await redis.aclose()
         metrics.fold()
+
+
+def follow_state(
+    metrics: Metrics,
+    live: Live,
+    view: FleetView,
+    memory: RedisMemory,
+    admission: Admission,
+    lifecycle: Lifecycle,
+    bodies: Bodies,
+) -> None:
+    """The gauges that are read when Prometheus scrapes."""
+    metrics.follow(metrics.redis_up, lambda: view.redis.worst is not RedisState.AWAY)
+    metrics.follow(metrics.redis_writable, lambda: view.redis.worst is RedisState.UP)
+    metrics.follow(metrics.redis_memory.labels("used"), lambda: memory.used_bytes)
+    metrics.follow(metrics.redis_memory.labels("max"), lambda: memory.max_bytes)
+    metrics.follow(metrics.redis_memory.labels("trees"), lambda: memory.tree_bytes)
+    metrics.follow_pools(metrics.queue_requests, admission.lengths)
+    metrics.follow(metrics.requests_in_flight, lambda: lifecycle.requests)
+    metrics.follow(metrics.body_bytes, lambda: bodies.budget.held)
+    metrics.follow(metrics.settings_loaded, lambda: live.loaded_at)
 
 
 def shadow_of(

@@ -1,8 +1,10 @@
 """Every endpoint outside the data path, with FastAPI.
 
 Read in this order:
-    app.py      health, metrics, the fleet, models, explanations
+    app.py      the application: all packages' routes, the root, errors
+    health.py   /healthz, /readyz, /metrics, /version
+    fleet.py    /fleet, /v1/models
     openapi.py  describes the API to clients, as OpenAPI
 
-/healthz and /readyz are here; draining, one of the conditions, is in `process/lifecycle.py`.
+Draining, one of the conditions of /readyz, is in `process/lifecycle.py`.
 """

@@ -1,7 +1,8 @@
 """Explains where a request would be placed, and why a past one was placed where it was.
 
 Read in this order:
-    explain.py  both answers of /route/explain
+    routes.py   /route/explain
+    explain.py  both answers
     recent.py   the last requests and their outcomes
     reasons.py  puts a choice into words
 

@@ -37,6 +37,20 @@ async def test_a_path_without_v1_is_hinted_at(valkey_url: str) -> None:
         assert "did you mean" not in answer.json["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    ("path", "methods"), [("/route/explain", "GET, POST"), ("/recording", "GET, PATCH")]
+)
+async def test_a_wrong_method_gets_those_of_its_path(
+    valkey_url: str, path: str, methods: str
+) -> None:
+    async with (
+        serving(valkey_url) as router,
+        aiohttp.ClientSession() as http,
+        http.delete(router.url + path) as answer,
+    ):
+        assert (answer.status, answer.headers["allow"]) == (405, methods)
+
+
 async def test_load_tools_find_health_and_version(valkey_url: str) -> None:
     async with serving(valkey_url) as router:
         assert (await router.get("/health")).status == (await router.get("/readyz")).status == 503
