@@ -4,7 +4,7 @@
 
 uv takes a small part of pip's time, but reads neither `pip.conf` nor `PIP_...`, which say where the
 packages of a machine come from. So they become uv's own here. Where pip has a setting that has no
-counterpart, pip itself installs, and that is said.
+counterpart, pip itself installs, and a line reports that.
 """
 
 import ast

@@ -1,8 +1,8 @@
 """The `pando` command.
 
 Each subcommand imports its component only when it runs or shows its help, and most of it only once
-its settings are right. So `pando --help` is fast, a mistake is said at once, and a router never
-loads torch.
+its settings are right. So `pando --help` is fast, a mistake is reported at once, and a router
+never loads torch.
 """
 
 import errno

@@ -27,7 +27,7 @@ async def _serve(settings: OperatorSettings) -> int:
         except KubeError as error:
             log.error("cannot start: %s", " ".join(str(error).split()))
             return 1
-        # Imported once there is a cluster, so that a mistake is said before all this loads.
+        # Imported once there is a cluster, so that a mistake is reported before this loads.
         from pando_operator.kube.client import Kube
         from pando_operator.operator import Operator
 

@@ -1,6 +1,6 @@
 """The command `pando demo`: runs a fleet for each policy in turn and shows both in a table.
 
-Imports nothing that only a fleet needs, so that mistakes are said before that loads.
+Imports nothing that only a fleet needs, so that mistakes are reported before that loads.
 """
 
 import asyncio

@@ -1,6 +1,7 @@
 """The command `pando pools`: its options, and the cluster that they name.
 
-Imports what asks a cluster only once there is one, so that a mistake is said before all that loads.
+Imports the client of clusters only once there is a cluster, so that a mistake is reported before
+that loads.
 """
 
 import asyncio

@@ -1,5 +1,5 @@
-"""The command `pando sim calibrate`: its options. Imports what measures only once they are right,
-so that a mistake is said before all that loads."""
+"""The command `pando sim calibrate`: its options. Imports the measurement only once they are right,
+so that a mistake is reported before that loads."""
 
 import os
 import re

@@ -1,6 +1,7 @@
 """Plans the runs from the settings; a `Task` is all that a process needs to simulate one run.
 
-Imports nothing that only a run needs, so that mistakes are said before the simulated fleet loads.
+Imports nothing that only a run needs, so that mistakes are reported before the simulated
+fleet loads.
 """
 
 import shlex

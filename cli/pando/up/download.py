@@ -1,5 +1,5 @@
-"""Gets what the hub has of a plan before the fleet starts: so one process asks for it, shows its
-bars, and says once why it is not to be had.
+"""Fetches a plan's models and adapters from the hub before the fleet starts: so one process asks
+for them, shows its bars, and reports once what cannot be fetched.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ async def downloaded(plan: UpPlan, signals: EndSignals) -> None:
     """Returns when the hub's cache has all of the plan that is not here, and it could be served, or
     after a signal. Adapters come first: they are small, and a model may be large.
 
-    Raises UpPlanError if something is not to be had or cannot be served.
+    Raises UpPlanError if something cannot be fetched or served.
     """
     settings = plan.worker_settings()
     paths = settings.lora_paths

@@ -1,7 +1,7 @@
 """Which cluster it is, and with whose credentials: a pod's service account or a kubeconfig file.
 
-What is wrong with a file is said before the official client is imported, which takes longer than
-all else that a command does until then.
+A wrong file is reported before the official client is imported, which takes longer than all else
+that a command does until then.
 """
 
 import os

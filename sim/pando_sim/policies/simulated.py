@@ -1,7 +1,8 @@
 """`SimulatedPolicy`: a policy's entry in the registry.
 
 The settings have their names from there. So a policy's module imports for types only what only a
-run needs, such as the simulated fleet: a mistake at the command line is said before that loads.
+run needs, such as the simulated fleet: a mistake at the command line is reported before that
+loads.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """`ScalerKind`: a scaler's entry in the registry, and what its controller is.
 
 The settings have their names from there, so this module imports for types only what only a run
-needs: a mistake at the command line is said before the simulated fleet loads.
+needs: a mistake at the command line is reported before the simulated fleet loads.
 """
 
 from collections.abc import Callable

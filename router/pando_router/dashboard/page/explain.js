@@ -1,5 +1,5 @@
-// Why a request was, or would be, placed on its replica: asked by a click on a recent one, or by two forms. What
-// goes wrong is said beside the button that was pressed.
+// Why a request was, or would be, placed on its replica: asked by a click on a recent one, or by two forms. An
+// error stands beside the button that was pressed.
 
 class Explanations {
   constructor(wantsKey) {

@@ -9,7 +9,7 @@ recording.py   what routers record
 sessions.py    agents' sessions, whose calls wait for each other
 
 The settings describe the formats, so a reader, which loads numpy, is imported when a trace is read:
-a mistake at the command line is said before that.
+a mistake at the command line is reported before that.
 """
 
 from pando_fleet.choices import by_name
