@@ -25,8 +25,8 @@ from torch import Tensor
 from bench.scheduler.scheduler_loop import Case, Loop, NullRunner, _NullStep
 from pando_worker.attention.backend import AttentionLayer
 from pando_worker.attention.device_pages import Padding, TableSize
-from pando_worker.attention.flashinfer_backend import FlashinferAttention
-from pando_worker.attention.flashinfer_graphs import FlashinferGraphs
+from pando_worker.attention.flashinfer.backend import FlashinferAttention
+from pando_worker.attention.flashinfer.graphs import FlashinferGraphs
 from pando_worker.attention.kv_pool import TokenToKVPool
 from pando_worker.attention.staging import Staging
 from pando_worker.batch import ForwardBatch

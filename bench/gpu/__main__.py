@@ -18,8 +18,8 @@ import torch
 
 from bench.gpu.stages import Outcome, Stage, page, run
 from bench.gpu.tune import tune
-from pando_worker.attention.flashinfer_calls import FlashinferUnavailable, Library
-from pando_worker.attention.kernel_choice import table_path
+from pando_worker.attention.flashinfer.kernel_choice import table_path
+from pando_worker.attention.flashinfer.library import FlashinferUnavailable, Library
 from pando_worker.user_cache import write_whole
 
 ROOT = Path(__file__).parents[2]

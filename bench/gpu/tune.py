@@ -9,20 +9,10 @@ import torch
 from torch import Tensor
 
 from pando_worker.attention.backend import AttentionLayer, LayerKV
-from pando_worker.attention.flashinfer_calls import (
-    AttentionKind,
-    FlashinferUnavailable,
-    Formats,
-    KernelCall,
-    Library,
-    Memory,
-    PinnedRows,
-    Role,
-    has_fa3,
-    new_indptr,
-    workspace_bytes,
-)
-from pando_worker.attention.kernel_choice import Heads, KernelTable, Measured, Point
+from pando_worker.attention.flashinfer.calls import KernelCall, Memory, PinnedRows, Role, new_indptr
+from pando_worker.attention.flashinfer.kernel_choice import Heads, KernelTable, Measured, Point
+from pando_worker.attention.flashinfer.kind import AttentionKind, Formats, has_fa3, workspace_bytes
+from pando_worker.attention.flashinfer.library import FlashinferUnavailable, Library
 from pando_worker.attention.paged_rows import PagedRows
 from pando_worker.attention.staging import Staging
 

@@ -19,8 +19,8 @@ from bench.gpu.report import Report
 from bench.gpu.shapes import DRY_SHAPES, SHAPES, Shape
 from bench.gpu.stages import Outcome, Stage, page, run
 from bench.gpu.tune import tune
-from pando_worker.attention.flashinfer_calls import FlashinferUnavailable, Library
-from pando_worker.attention.kernel_choice import Heads, choose_by
+from pando_worker.attention.flashinfer.kernel_choice import Heads, choose_by
+from pando_worker.attention.flashinfer.library import FlashinferUnavailable, Library
 from pando_worker.models.config import read_config
 from pando_worker.models.loading.loader import build_model
 from tests.worker.cuda.flashinfer.by_the_book import ByTheBook

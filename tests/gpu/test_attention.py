@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 import torch
 
-from pando_worker.attention import flashinfer_backend
 from pando_worker.attention.device_pages import Padding
-from pando_worker.attention.flashinfer_backend import FlashinferAttention
-from pando_worker.attention.flashinfer_graphs import FlashinferGraphs
-from pando_worker.attention.fp8_queries import quantized_queries
+from pando_worker.attention.flashinfer import backend as flashinfer_backend
+from pando_worker.attention.flashinfer.backend import FlashinferAttention
+from pando_worker.attention.flashinfer.fp8_queries import quantized_queries
+from pando_worker.attention.flashinfer.graphs import FlashinferGraphs
 from pando_worker.attention.torch_backend import TorchAttention
 from pando_worker.cuda.fp8_quantize import quantize_queries
 from pando_worker.runner.cuda.capture import CudaCapture

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pando_worker.attention.flashinfer_backend import FlashinferAttention
+from pando_worker.attention.flashinfer.backend import FlashinferAttention
 from pando_worker.runner.cuda.cuda_graph import CudaGraphRunner
 from tests.worker.model.checkpoints import Reference, prompt
 from tests.worker.model.families import FAMILIES

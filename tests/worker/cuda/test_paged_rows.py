@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pando_worker.attention.flashinfer.shared_prefixes import SharedPrefix, shared_prefixes
 from pando_worker.attention.paged_rows import first_pages_seen, paged_rows, pages_of
-from pando_worker.attention.shared_prefixes import SharedPrefix, shared_prefixes
 from pando_worker.batch import ForwardBatch
 from tests.examples import examples
 from tests.worker.model.paged import greedy

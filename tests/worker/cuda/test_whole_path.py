@@ -12,9 +12,9 @@ from torch import Tensor
 
 from pando_worker.attention.backend import AttentionBackend
 from pando_worker.attention.device_pages import Padding
-from pando_worker.attention.flashinfer_backend import FlashinferAttention
-from pando_worker.attention.flashinfer_calls import Library
-from pando_worker.attention.flashinfer_graphs import FlashinferGraphs
+from pando_worker.attention.flashinfer.backend import FlashinferAttention
+from pando_worker.attention.flashinfer.graphs import FlashinferGraphs
+from pando_worker.attention.flashinfer.library import Library
 from pando_worker.attention.kv_pool import TokenToKVPool, windowed_layers
 from pando_worker.attention.torch_backend import TorchAttention
 from pando_worker.batch import ForwardBatch

@@ -2,7 +2,8 @@
 
 `quantize` is for activations, with a scale for each token or each run of its numbers, and
 `quantize_queries` for attention, with a scale for each head. They compute what
-`models.fp8.quantized` and `attention.fp8_queries.quantized_queries` do with several of torch's.
+`models.fp8.quantized` and `quantized_queries` of `attention.flashinfer.fp8_queries` do with several
+of torch's.
 """
 
 import torch

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pando_worker.attention.flashinfer_calls import FlashinferUnavailable
+from pando_worker.attention.flashinfer.library import FlashinferUnavailable
 from pando_worker.models.lora.linear import LoraSite, LoraTokens
 from pando_worker.models.mixture import FusedExperts
 from pando_worker.models.ops import Angles, SumNorm, TorchOps, cos_sin

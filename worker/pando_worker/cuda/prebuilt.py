@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import torch
 
-from pando_worker.attention.flashinfer_calls import AttentionKind, Formats
+from pando_worker.attention.flashinfer.kind import AttentionKind, Formats
 
 DISTRIBUTION = "flashinfer-python"
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pando_worker.attention.backend import AttentionBackend
-from pando_worker.attention.flashinfer_backend import FlashinferAttention
+from pando_worker.attention.flashinfer.backend import FlashinferAttention
 from pando_worker.attention.torch_backend import TorchAttention
 from pando_worker.batch import ForwardBatch, SourceRows
 from pando_worker.cores import available_cores

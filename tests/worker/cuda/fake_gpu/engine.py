@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import torch
 
-from pando_worker.attention import flashinfer_backend, flashinfer_graphs
+from pando_worker.attention.flashinfer import backend as flashinfer_backend
+from pando_worker.attention.flashinfer import graphs as flashinfer_graphs
 from pando_worker.cuda import fp8, nucleus, ops, sum_norm
 from pando_worker.models.lora.linear import LoraMemory, PackedAdapter
 from pando_worker.ranks.follower import follow

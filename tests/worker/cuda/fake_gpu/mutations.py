@@ -11,9 +11,9 @@ from torch import Tensor
 
 from pando_worker.attention.backend import KVScales
 from pando_worker.attention.device_pages import DevicePages
-from pando_worker.attention.flashinfer_graphs import FixedDecodes
-from pando_worker.attention.flashinfer_pieces import AttentionPieces
-from pando_worker.attention.fp8_queries import QueryQuantizer
+from pando_worker.attention.flashinfer.fp8_queries import QueryQuantizer
+from pando_worker.attention.flashinfer.graphs import FixedDecodes
+from pando_worker.attention.flashinfer.pieces import AttentionPieces
 from pando_worker.attention.staging import Staging
 from pando_worker.batch import ForwardBatch, PageChanges, SamplingBatch
 from pando_worker.memory.page_allocator import Pages

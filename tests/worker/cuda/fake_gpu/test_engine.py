@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from pando_worker.attention.backend import KVScales
-from pando_worker.attention.flashinfer_latent import LatentCall
-from pando_worker.attention.kernel_choice import Estimate
+from pando_worker.attention.flashinfer.kernel_choice import Estimate
+from pando_worker.attention.flashinfer.latent import LatentCall
 from pando_worker.cuda.sum_norm import FlashinferSumNorm
 from tests.worker.adapters.peft_adapters import PeftAdapters
 from tests.worker.cuda.fake_gpu.engine import Engine, fake_engine

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pando_worker.attention import device_pages, fp8_queries, kv_pool
+from pando_worker.attention import device_pages, kv_pool
 from pando_worker.attention.backend import AttentionLayer, HeadTurn, LayerKV
+from pando_worker.attention.flashinfer import fp8_queries
 from pando_worker.models.fp8 import Fp8Matrix, quantized
 from pando_worker.models.mixture import ExpertGate, ExpertWeights, Routes
 from tests.worker.cuda.fake_gpu.device import Range

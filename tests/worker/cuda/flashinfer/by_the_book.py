@@ -420,7 +420,7 @@ def merge_state(v_a: Tensor, s_a: Tensor, v_b: Tensor, s_b: Tensor) -> tuple[Ten
 
 
 class ByTheBook:
-    """Replaces `flashinfer_calls.Library`, and flashinfer for operations and sampling."""
+    """Replaces the worker's `Library`, and flashinfer for operations and sampling."""
 
     top_p_renorm_probs = staticmethod(top_p_renorm_probs)
     fp8_blockscale_gemm_sm90 = staticmethod(fp8_blockscale_gemm_sm90)

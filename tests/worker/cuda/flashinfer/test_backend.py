@@ -9,23 +9,24 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pando_worker.attention import flashinfer_backend, flashinfer_calls, flashinfer_graphs
 from pando_worker.attention.backend import AttentionLayer, KVScales
 from pando_worker.attention.device_pages import Padding
-from pando_worker.attention.flashinfer_backend import FlashinferAttention, refusal
-from pando_worker.attention.flashinfer_calls import (
-    AttentionKind,
+from pando_worker.attention.flashinfer import backend as flashinfer_backend
+from pando_worker.attention.flashinfer import graphs as flashinfer_graphs
+from pando_worker.attention.flashinfer import kind as flashinfer_kind
+from pando_worker.attention.flashinfer.backend import FlashinferAttention, refusal
+from pando_worker.attention.flashinfer.calls import (
+    DECODE_INT_WORKSPACE_BYTES,
     FixedRows,
-    FlashinferUnavailable,
-    Formats,
     KernelCall,
-    Library,
     Memory,
     PinnedRows,
     Role,
     new_indptr,
 )
-from pando_worker.attention.flashinfer_graphs import FlashinferGraphs
+from pando_worker.attention.flashinfer.graphs import FlashinferGraphs
+from pando_worker.attention.flashinfer.kind import AttentionKind, Formats
+from pando_worker.attention.flashinfer.library import FlashinferUnavailable, Library
 from pando_worker.attention.kv_pool import TokenToKVPool
 from pando_worker.attention.paged_rows import PagedRows
 from pando_worker.attention.staging import Staging
@@ -331,12 +332,12 @@ def test_the_workspace_is_large_enough_for_any_plan(
         sinks=False,
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(flashinfer_calls, "LEAST_WORKSPACE_BYTES", 0)
-        size = flashinfer_calls.workspace_bytes([kind], fixed_rows, 132)
+        patch.setattr(flashinfer_kind, "LEAST_WORKSPACE_BYTES", 0)
+        size = flashinfer_kind.workspace_bytes([kind], fixed_rows, 132)
     workspace = torch.empty(size, dtype=torch.uint8)
     memories = {
         Role.EXTEND: Memory.new(workspace),
-        Role.DECODE: Memory.new(workspace, flashinfer_calls.DECODE_INT_WORKSPACE_BYTES),
+        Role.DECODE: Memory.new(workspace, DECODE_INT_WORKSPACE_BYTES),
     }
     formats = Formats(torch.bfloat16, torch.float8_e4m3fn, page_size)
     for role in (Role.EXTEND, Role.DECODE):

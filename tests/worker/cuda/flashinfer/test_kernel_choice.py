@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from pando_worker.attention.kernel_choice import (
+from pando_worker.attention.flashinfer.kernel_choice import (
     Estimate,
     Heads,
     KernelTable,

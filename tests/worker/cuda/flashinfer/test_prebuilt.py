@@ -11,7 +11,7 @@ import pytest
 import torch
 from msgspec import structs
 
-from pando_worker.attention.flashinfer_backend import FlashinferAttention
+from pando_worker.attention.flashinfer.backend import FlashinferAttention
 from pando_worker.attention.torch_backend import TorchAttention
 from pando_worker.cuda import prebuilt
 from pando_worker.cuda.prebuilt import (

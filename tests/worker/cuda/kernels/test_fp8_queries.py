@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pando_worker.attention import flashinfer_backend
 from pando_worker.attention.backend import KVScales
-from pando_worker.attention.flashinfer_backend import FlashinferAttention
-from pando_worker.attention.flashinfer_calls import KernelCall, Library
-from pando_worker.attention.fp8_queries import quantized_queries
+from pando_worker.attention.flashinfer import backend as flashinfer_backend
+from pando_worker.attention.flashinfer.backend import FlashinferAttention
+from pando_worker.attention.flashinfer.calls import KernelCall
+from pando_worker.attention.flashinfer.fp8_queries import quantized_queries
+from pando_worker.attention.flashinfer.library import Library
 from pando_worker.cuda.fp8_quantize import quantize_queries
 from tests.examples import examples
 from tests.worker.cuda.flashinfer.attention_cases import (

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from pando_worker.attention.backend import AttentionLayer, KVScales, LayerKV
-from pando_worker.attention.flashinfer_backend import FlashinferAttention
-from pando_worker.attention.flashinfer_calls import Library
+from pando_worker.attention.flashinfer.backend import FlashinferAttention
+from pando_worker.attention.flashinfer.library import Library
 from pando_worker.attention.kv_pool import TokenToKVPool
 from pando_worker.cuda.kv_store import store_kv
 from tests.examples import examples

@@ -7,10 +7,11 @@ import torch
 
 from pando_worker.attention.backend import AttentionBackend, HeadTurner
 from pando_worker.attention.device_pages import PageLister, TableSize, list_pages
-from pando_worker.attention.flashinfer_backend import FlashinferAttention
-from pando_worker.attention.flashinfer_calls import AttentionKind, FlashinferUnavailable, Formats
-from pando_worker.attention.fp8_queries import QueryQuantizer, quantized_queries
-from pando_worker.attention.kernel_choice import read_table
+from pando_worker.attention.flashinfer.backend import FlashinferAttention
+from pando_worker.attention.flashinfer.fp8_queries import QueryQuantizer, quantized_queries
+from pando_worker.attention.flashinfer.kernel_choice import read_table
+from pando_worker.attention.flashinfer.kind import AttentionKind, Formats
+from pando_worker.attention.flashinfer.library import FlashinferUnavailable
 from pando_worker.attention.kv_pool import KVStorer
 from pando_worker.cuda.nucleus import RadixNucleus
 from pando_worker.cuda.ops import (

@@ -7,9 +7,9 @@ import torch
 
 from pando_worker.attention.backend import AttentionBackend
 from pando_worker.attention.device_pages import Padding
-from pando_worker.attention.flashinfer_backend import FlashinferAttention
-from pando_worker.attention.flashinfer_graphs import FlashinferGraphs
-from pando_worker.attention.flashinfer_pieces import AttentionPieces
+from pando_worker.attention.flashinfer.backend import FlashinferAttention
+from pando_worker.attention.flashinfer.graphs import FlashinferGraphs
+from pando_worker.attention.flashinfer.pieces import AttentionPieces
 from pando_worker.models.layers.causal_lm import CausalLM
 from pando_worker.progress import Report
 from pando_worker.runner.cuda.capture import CudaCapture

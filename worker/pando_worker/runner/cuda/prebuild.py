@@ -27,22 +27,20 @@ from unittest import mock
 import torch
 
 from pando_worker.attention.backend import LayerKV
-from pando_worker.attention.flashinfer_calls import (
+from pando_worker.attention.flashinfer.calls import (
     INT_WORKSPACE_BYTES,
     TENSOR_CORE_GROUP,
     Appends,
     AttentionCall,
-    AttentionKind,
     FixedRows,
-    Formats,
     KernelCall,
-    Library,
     Memory,
     Role,
-    has_fa3,
 )
-from pando_worker.attention.flashinfer_kinds import compile_call
-from pando_worker.attention.flashinfer_latent import LatentCall
+from pando_worker.attention.flashinfer.calls_of_kind import compile_call
+from pando_worker.attention.flashinfer.kind import AttentionKind, Formats, has_fa3
+from pando_worker.attention.flashinfer.latent import LatentCall
+from pando_worker.attention.flashinfer.library import Library
 from pando_worker.attention.staging import Staging
 from pando_worker.cuda.ops import ROTARY_DIMS, CudaOps
 from pando_worker.cuda.prebuilt import (

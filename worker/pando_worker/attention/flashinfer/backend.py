@@ -29,34 +29,31 @@ from pando_worker.attention.device_pages import (
     TableSize,
     list_pages,
 )
-from pando_worker.attention.flashinfer_calls import (
+from pando_worker.attention.flashinfer.calls import (
     CPU_MULTIPROCESSORS,
     DECODE_INT_WORKSPACE_BYTES,
     Appends,
     AttentionCall,
-    AttentionKind,
-    FlashinferUnavailable,
-    Formats,
-    Library,
     Memory,
     PinnedRows,
     Role,
     new_indptr,
-    workspace_bytes,
 )
-from pando_worker.attention.flashinfer_kinds import CallsOfKind
-from pando_worker.attention.flashinfer_latent import latent_refusal
-from pando_worker.attention.fp8_queries import QueryQuantizer, quantized_queries
-from pando_worker.attention.kernel_choice import Heads, KernelTable, choose_by
-from pando_worker.attention.kv_pool import KVStorer, TokenToKVPool, kv_cell_bytes
-from pando_worker.attention.paged_rows import first_pages_seen, paged_rows, pages_of
-from pando_worker.attention.segments import cut
-from pando_worker.attention.shared_prefixes import (
+from pando_worker.attention.flashinfer.calls_of_kind import CallsOfKind
+from pando_worker.attention.flashinfer.fp8_queries import QueryQuantizer, quantized_queries
+from pando_worker.attention.flashinfer.kernel_choice import Heads, KernelTable, choose_by
+from pando_worker.attention.flashinfer.kind import AttentionKind, Formats, workspace_bytes
+from pando_worker.attention.flashinfer.latent import latent_refusal
+from pando_worker.attention.flashinfer.library import FlashinferUnavailable, Library
+from pando_worker.attention.flashinfer.segments import cut
+from pando_worker.attention.flashinfer.shared_prefixes import (
     SharedPrefix,
     Together,
     shared_prefixes,
     together,
 )
+from pando_worker.attention.kv_pool import KVStorer, TokenToKVPool, kv_cell_bytes
+from pando_worker.attention.paged_rows import first_pages_seen, paged_rows, pages_of
 from pando_worker.attention.staging import Staging
 from pando_worker.batch import ForwardBatch, Int32, Int64
 from pando_worker.tensors.transfer import to_device

@@ -11,13 +11,9 @@ import torch
 from torch import Tensor
 
 from pando_worker.attention.backend import LayerKV
-from pando_worker.attention.flashinfer_calls import (
-    AttentionKind,
-    FixedRows,
-    Formats,
-    Library,
-    PinnedRows,
-)
+from pando_worker.attention.flashinfer.calls import FixedRows, PinnedRows
+from pando_worker.attention.flashinfer.kind import AttentionKind, Formats
+from pando_worker.attention.flashinfer.library import Library
 
 
 class LatentCall:

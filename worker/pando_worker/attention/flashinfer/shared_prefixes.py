@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pando_worker.attention.flashinfer_calls import new_indptr
+from pando_worker.attention.flashinfer.calls import new_indptr
 from pando_worker.attention.paged_rows import PagedRows
 from pando_worker.batch import ForwardBatch, Int32, Int64
 from pando_worker.tensors.transfer import to_device

@@ -6,22 +6,19 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from pando_worker.attention.flashinfer_calls import (
+from pando_worker.attention.flashinfer.calls import (
     AttentionCall,
-    AttentionKind,
-    Formats,
     KernelCall,
-    Library,
     Memory,
     PinnedRows,
     Role,
-    has_fa3,
-    is_hopper,
     new_indptr,
 )
-from pando_worker.attention.flashinfer_latent import LatentCall
-from pando_worker.attention.fp8_queries import QueryQuantizer
-from pando_worker.attention.kernel_choice import KernelChoice
+from pando_worker.attention.flashinfer.fp8_queries import QueryQuantizer
+from pando_worker.attention.flashinfer.kernel_choice import KernelChoice
+from pando_worker.attention.flashinfer.kind import AttentionKind, Formats, has_fa3, is_hopper
+from pando_worker.attention.flashinfer.latent import LatentCall
+from pando_worker.attention.flashinfer.library import Library
 from pando_worker.attention.paged_rows import PagedRows
 from pando_worker.attention.staging import Staging
 from pando_worker.batch import Int32, Int64

@@ -9,17 +9,16 @@ from torch import Tensor
 
 from pando_worker.attention.backend import AttentionLayer, HeadTurn, page_numbers
 from pando_worker.attention.device_pages import AskedPages, Padding
-from pando_worker.attention.flashinfer_backend import FlashinferAttention
-from pando_worker.attention.flashinfer_calls import (
+from pando_worker.attention.flashinfer.backend import FlashinferAttention
+from pando_worker.attention.flashinfer.calls import (
     AttentionCall,
-    AttentionKind,
     FixedRows,
     KernelCall,
     PinnedRows,
     Role,
-    is_hopper,
 )
-from pando_worker.attention.flashinfer_latent import LatentCall
+from pando_worker.attention.flashinfer.kind import AttentionKind, is_hopper
+from pando_worker.attention.flashinfer.latent import LatentCall
 from pando_worker.attention.paged_rows import PagedRows, pages_of
 from pando_worker.batch import ForwardBatch, Int32, Int64
 from pando_worker.tensors.fixed_arrays import FixedArray, FixedArrays

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from pando_worker.attention.backend import AttentionLayer, HeadTurn
-from pando_worker.attention.flashinfer_backend import FlashinferAttention
+from pando_worker.attention.flashinfer.backend import FlashinferAttention
 from pando_worker.batch import ForwardBatch
 
 
