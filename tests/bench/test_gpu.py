@@ -22,7 +22,7 @@ from bench.gpu.tune import tune
 from pando_worker.attention.flashinfer.kernel_choice import Heads, choose_by
 from pando_worker.attention.flashinfer.library import FlashinferUnavailable, Library
 from pando_worker.models.config import read_config
-from pando_worker.models.loading.loader import build_model
+from pando_worker.models.loading.building import build_model
 from tests.worker.cuda.flashinfer.by_the_book import ByTheBook
 
 

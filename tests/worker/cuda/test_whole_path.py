@@ -22,8 +22,8 @@ from pando_worker.cuda.ops import CudaOps, choose_fused_experts
 from pando_worker.cuda.turn_heads import turn_heads
 from pando_worker.models.config import read_config
 from pando_worker.models.layers.causal_lm import CausalLM
+from pando_worker.models.loading.building import build_model
 from pando_worker.models.loading.dummy import fill_at_random
-from pando_worker.models.loading.loader import build_model
 from pando_worker.models.ops import Ops, TorchOps
 from pando_worker.progress import Stage
 from pando_worker.runner.cuda.cuda_graph import CudaGraphRunner

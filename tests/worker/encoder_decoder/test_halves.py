@@ -9,7 +9,8 @@ import torch
 from pando_worker.models.config import read_config
 from pando_worker.models.layers.seq2seq import EncoderDecoder
 from pando_worker.models.layers.weight import PlainWeight
-from pando_worker.models.loading.loader import build_model, load_weights
+from pando_worker.models.loading.building import build_model
+from pando_worker.models.loading.loader import load_weights
 from pando_worker.models.loading.schemes.stored import AsStored
 from tests.worker.encoder_decoder.checkpoints import START, SourceReference, t5, whisper
 from tests.worker.encoder_decoder.engines import ask, engines_of

@@ -16,7 +16,8 @@ from pando_worker.attention.kv_pool import TokenToKVPool
 from pando_worker.attention.torch_backend import TorchAttention
 from pando_worker.batch import ForwardBatch, SamplingBatch
 from pando_worker.models.config import ModelImpl, read_config
-from pando_worker.models.loading.loader import build_model, load_weights, weight_bytes
+from pando_worker.models.loading.building import build_model, weight_bytes
+from pando_worker.models.loading.loader import load_weights
 from pando_worker.models.loading.schemes.scheme import Scheme
 from pando_worker.models.ops import Ops
 from pando_worker.models.parallel import ParallelGroup

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from pando_worker.models.config import read_config
-from pando_worker.models.loading.loader import build_model, load_weights
+from pando_worker.models.loading.building import build_model
+from pando_worker.models.loading.loader import load_weights
 from pando_worker.models.parallel import ParallelGroup, join_group
 from tests.worker.model.paged import CPU, BareModel, Row
 

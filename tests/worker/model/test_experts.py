@@ -14,7 +14,7 @@ from pando_worker.models.config import read_config
 from pando_worker.models.errors import UnsupportedModel
 from pando_worker.models.layers.experts.mixture import MixtureOfExperts, choose
 from pando_worker.models.layers.experts.tensors import OneByOne
-from pando_worker.models.loading.loader import build_model
+from pando_worker.models.loading.building import build_model
 from pando_worker.models.mixture import sort_by_expert
 from pando_worker.models.parallel import ParallelGroup
 from tests.worker.model.checkpoints import Reference

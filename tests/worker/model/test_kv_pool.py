@@ -16,7 +16,7 @@ from pando_worker.attention.kv_pool import (
 )
 from pando_worker.models.config import read_config
 from pando_worker.models.errors import DoesNotFit, UnsupportedModel
-from pando_worker.models.loading.loader import build_model
+from pando_worker.models.loading.building import build_model
 from pando_worker.runner.kv.kv_budget import KVBudget, WindowShare
 from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.settings import WorkerSettings

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from pando_worker.attention.kv_pool import kv_cell_bytes
 from pando_worker.models.config import read_config
 from pando_worker.models.errors import BrokenCheckpoint, UnsupportedModel
-from pando_worker.models.loading.loader import build_model
+from pando_worker.models.loading.building import build_model
 from pando_worker.models.parallel import ParallelGroup
 from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.settings import WorkerSettings

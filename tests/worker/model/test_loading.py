@@ -17,8 +17,9 @@ from transformers import MistralConfig, Phi3Config, Qwen3Config
 from pando_worker.models.config import family_config, read_config
 from pando_worker.models.errors import BrokenCheckpoint, ModelNotFound, UnsupportedModel
 from pando_worker.models.families import llama
+from pando_worker.models.loading.building import build_model, weight_bytes
 from pando_worker.models.loading.hub import resolve_model
-from pando_worker.models.loading.loader import build_model, load_weights, weight_bytes
+from pando_worker.models.loading.loader import load_weights
 from pando_worker.models.rope import YarnRope
 from tests.worker.model.checkpoints import Reference, prompt
 from tests.worker.model.gguf_files import write_gguf

@@ -15,7 +15,7 @@ from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 from pando_worker.models.config import read_config
 from pando_worker.models.errors import BrokenCheckpoint, UnsupportedModel
-from pando_worker.models.loading.loader import build_model
+from pando_worker.models.loading.building import build_model
 from pando_worker.models.parallel import ParallelGroup
 from tests.worker.model.checkpoints import Reference, prompt
 from tests.worker.model.conftest import References

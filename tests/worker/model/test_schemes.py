@@ -20,12 +20,12 @@ from pando_worker.models.config import read_config
 from pando_worker.models.errors import UnsupportedModel
 from pando_worker.models.grouped import Grouping, Groups, Integers, pack, shapes, unpack
 from pando_worker.models.layers.weight import GroupedWeight
+from pando_worker.models.loading.building import build_model, weight_bytes
 from pando_worker.models.loading.checkpoint import open_checkpoint
 from pando_worker.models.loading.gguf.header import TensorPlace
 from pando_worker.models.loading.gguf.tensors import GgufTensor
 from pando_worker.models.loading.gguf.types import TYPES
 from pando_worker.models.loading.hub import resolve_model
-from pando_worker.models.loading.loader import build_model, weight_bytes
 from pando_worker.models.loading.schemes.blocks import KINDS
 from pando_worker.models.loading.schemes.int4 import GROUPING as NIBBLES
 from pando_worker.models.loading.schemes.int4 import Int4, to_nibbles

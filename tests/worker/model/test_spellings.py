@@ -12,7 +12,7 @@ from transformers import Gemma3Config, Gemma3ForConditionalGeneration
 
 from pando_worker.models.config import family_config, read_config
 from pando_worker.models.families import gemma3
-from pando_worker.models.loading.loader import build_model
+from pando_worker.models.loading.building import build_model
 from tests.worker.model.checkpoints import prompt
 from tests.worker.model.conftest import References
 from tests.worker.model.paged import CPU, BareModel, Row

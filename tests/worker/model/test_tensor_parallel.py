@@ -10,7 +10,7 @@ import torch
 from pando_worker.attention.kv_pool import kv_cell_bytes
 from pando_worker.models.config import read_config
 from pando_worker.models.errors import UnsupportedModel
-from pando_worker.models.loading.loader import build_model, weight_bytes
+from pando_worker.models.loading.building import build_model, weight_bytes
 from pando_worker.models.parallel import ParallelGroup
 from tests.worker.model.checkpoints import Reference, prompt
 from tests.worker.model.conftest import References

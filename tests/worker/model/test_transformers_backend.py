@@ -26,7 +26,8 @@ from transformers import (
 
 from pando_worker.models.config import read_config
 from pando_worker.models.errors import BrokenCheckpoint, DoesNotFit, UnsupportedModel
-from pando_worker.models.loading.loader import build_model, load_weights, weight_bytes
+from pando_worker.models.loading.building import build_model, weight_bytes
+from pando_worker.models.loading.loader import load_weights
 from pando_worker.models.parallel import ParallelGroup
 from pando_worker.models.transformers_backend.model import TransformersCausalLM
 from pando_worker.runner.model_runner import TorchModelRunner

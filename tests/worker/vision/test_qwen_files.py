@@ -20,7 +20,7 @@ from pando_worker.batch import PixelValues
 from pando_worker.models.config import family_config, read_config
 from pando_worker.models.errors import BrokenCheckpoint, UnsupportedModel
 from pando_worker.models.families import qwen2, qwen3
-from pando_worker.models.loading.loader import build_model
+from pando_worker.models.loading.building import build_model
 from pando_worker.models.rope import DefaultRope, MRope
 from pando_worker.models.transformers_backend.tower import VisionTower
 from tests.worker.model.paged import CPU

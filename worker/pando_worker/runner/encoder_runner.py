@@ -15,9 +15,10 @@ from pando_worker.cuda.device import find_device
 from pando_worker.models.config import ModelConfig, read_config
 from pando_worker.models.errors import UnsupportedModel
 from pando_worker.models.layers.text_encoder import Texts
+from pando_worker.models.loading.building import build_text_encoder, weight_bytes
 from pando_worker.models.loading.dummy import fill_at_random
 from pando_worker.models.loading.hub import resolve_model
-from pando_worker.models.loading.loader import build_text_encoder, load_weights, weight_bytes
+from pando_worker.models.loading.loader import load_weights
 from pando_worker.pools import Pools
 from pando_worker.progress import Report, Stage, unreported
 from pando_worker.runner.cpu.packing import pack

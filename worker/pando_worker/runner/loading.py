@@ -18,10 +18,11 @@ from pando_worker.models.config import ModelConfig, read_config
 from pando_worker.models.errors import DoesNotFit, UnsupportedModel
 from pando_worker.models.kinds.encoder_decoder import TextInput, source_positions
 from pando_worker.models.layers.experts.mixture import MixtureOfExperts
+from pando_worker.models.loading.building import OwnModel, build_model, weight_bytes
 from pando_worker.models.loading.checkpoint import gguf_files
 from pando_worker.models.loading.dummy import fill_at_random
 from pando_worker.models.loading.hub import resolve_model
-from pando_worker.models.loading.loader import OwnModel, build_model, load_weights, weight_bytes
+from pando_worker.models.loading.loader import load_weights
 from pando_worker.models.loading.quantize import is_quantized
 from pando_worker.models.loading.schemes.scheme import Scheme
 from pando_worker.models.lora.linear import LoraMemory

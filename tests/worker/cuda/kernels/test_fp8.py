@@ -24,8 +24,9 @@ from pando_worker.models.layers.causal_lm import CausalLM
 from pando_worker.models.layers.experts.mixture import MixtureOfExperts
 from pando_worker.models.layers.linear import ColumnParallelLinear, RowParallelLinear
 from pando_worker.models.layers.weight import Fp8Weight, PlainWeight
+from pando_worker.models.loading.building import build_model, weight_bytes
 from pando_worker.models.loading.checkpoint import open_checkpoint
-from pando_worker.models.loading.loader import build_model, load_weights, weight_bytes
+from pando_worker.models.loading.loader import load_weights
 from pando_worker.models.loading.quantization import Fp8, ScaledTensor
 from pando_worker.models.mixture import FusedExperts
 from pando_worker.models.parallel import ParallelGroup

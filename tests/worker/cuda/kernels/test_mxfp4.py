@@ -20,7 +20,8 @@ from pando_worker.cuda.mxfp4 import choose_mxfp4
 from pando_worker.models.config import read_config
 from pando_worker.models.layers.causal_lm import CausalLM
 from pando_worker.models.layers.experts.mixture import MixtureOfExperts
-from pando_worker.models.loading.loader import build_model, load_weights, weight_bytes
+from pando_worker.models.loading.building import build_model, weight_bytes
+from pando_worker.models.loading.loader import load_weights
 from pando_worker.models.mixture import FusedExperts
 from pando_worker.models.parallel import ParallelGroup
 from pando_worker.settings import WorkerSettings

@@ -14,7 +14,10 @@ Read in this order:
     keep_halves.py        a decoder whose weights stay in 16 bits
     kv_scales.py          scales of keys and values in fp8
     fills.py              what of a checkpoint a model needs
-    loader.py             builds a model and fills it
+    building.py           a model without memory for its parameters
+    allocation.py         their memory
+    named_tensors.py      a checkpoint's tensors by the names of parameters
+    loader.py             fills a model
     dummy.py              random weights, for measurements
 
 Imports config, registry and layers; preflight imports the worker's settings.

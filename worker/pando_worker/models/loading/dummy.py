@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from pando_worker.models.loading.loader import allocate
+from pando_worker.models.loading.allocation import allocate
 
 # As models are initialised; with larger ones activations grow from layer to layer.
 STD = 0.02

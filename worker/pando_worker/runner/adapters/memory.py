@@ -9,7 +9,7 @@ from torch import nn
 from pando_worker.adapters.info import RANK_PAGE
 from pando_worker.models.errors import UnsupportedModel
 from pando_worker.models.layers.causal_lm import CausalLM
-from pando_worker.models.loading.loader import OwnModel
+from pando_worker.models.loading.building import OwnModel
 from pando_worker.models.loading.quantize import is_quantized
 from pando_worker.models.lora.linear import LoraMemory, lora_bytes
 from pando_worker.runner.adapters.sites import attach, layout_of
