@@ -83,6 +83,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     default=0,
     help="also days of an office, with and without schedules; a third of them judges",
 )
+@click.option("--plain/--no-plain", default=True, help="also search the office without schedules")
+@click.option(
+    "--as-good-as-today", is_flag=True, help="ask for no more misses than the defaults have"
+)
 @click.option("--trials", type=int, default=60, show_default=True)
 @click.option("--excerpt", type=int, default=4000, show_default=True)
 @click.option("--grid", type=int, default=0, help="candidates of the grid, at most 1,920; 0: none")
@@ -94,6 +98,8 @@ def main(
     share: float,
     hours: float,
     office_days: int,
+    plain: bool,
+    as_good_as_today: bool,
     trials: int,
     excerpt: int,
     grid: int,
@@ -108,9 +114,9 @@ def main(
         folder = (output / f"{load.name}-{hours:g}").absolute()
         cases.append(Case(load, through_a_day(hours), trials, excerpt, folder))
     if office_days:
-        cases += _office(office_days, trials, excerpt, output.absolute())
+        cases += _office(office_days, trials, excerpt, output.absolute())[0 if plain else 1 :]
     rows = []
-    for case in cases:
+    for case in [replace(one, as_today=as_good_as_today) for one in cases]:
         rows.append(_row(case, grid))
         (output / "rows.json").write_bytes(msgspec.json.format(msgspec.json.encode(rows)))
         click.echo(_line(rows[-1]))

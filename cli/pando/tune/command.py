@@ -87,7 +87,8 @@ def _search(
 def _name(settings: TuneSettings, plan: "TunePlan") -> str:
     """What all runs of a search have in common."""
     own = ("output", "jobs", "resume", "trials", "minutes", "anyway", "search", "only", "vary")
-    same = settings.model_dump(mode="json", exclude=set(own))
+    asked = ("budget", "as_good_as_today")  # of equal runs
+    same = settings.model_dump(mode="json", exclude={*own, *asked})
     files = [(path.name, path.stat().st_size) for path in plan.planned.trace.paths]
     return repr((version(), same, files, plan.document))
 
@@ -113,6 +114,7 @@ def _about(settings: TuneSettings, plan: "TunePlan") -> "TuneAbout":
         ttft_p99_s=settings.ttft_p99,
         gap_p99_s=settings.gap_p99,
         budget=settings.budget,
+        as_good_as_today=settings.as_good_as_today,
         warning=plan.parts.too_short,
         unplayed=plan.unplayed,
         no_schedules=plan.no_schedules,

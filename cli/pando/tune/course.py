@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from pando.sim.plan import SimPlanError
 from pando.sim.runs import Interrupted
 from pando.tune.crew import Crew, Job
@@ -75,6 +77,7 @@ class Course:
         self._display = display
         self._about = about
         self._search = Search(plan.space, plan.goal, seed)
+        self._allowed: dict[Stage, float] = {}  # to miss, if today's manifest says how many
         self._points: list[Point] = []
         self._only_tried: list[Point] = []  # on the shorter excerpt
         self._contributions: list[Contribution] = []
@@ -134,6 +137,8 @@ class Course:
                     f"--budget {goal.budget:g}: one replica all week costs {least:g} GPU-hours"
                 )
             return
+        if goal.as_today:
+            return
         if not full.meets(goal) and self._plan.parts.has_excerpt:  # which may be harder
             full = self._play([self._job(candidate, name=FULL, stage=Stage.SEARCHED)])[0]
         if not full.meets(goal):
@@ -184,7 +189,7 @@ class Course:
         first ones are played together: today's run could end some of them earlier, but while it is
         played alone all other processes are idle."""
         self._display.begins("the best candidates on a longer excerpt")
-        tried, self._only_tried = self._points, []
+        tried = self._points
         candidates = [one for one in tried if one.name != FULL]
         lines = (candidates, self._simple(candidates))
         asked: tuple[set[str], ...] = (set(), set())  # names, of each line
@@ -202,9 +207,10 @@ class Course:
             different = {one.name: one for one in more if one.name not in known}
             longer += self._longer(list(different.values()), bounds)
             more, bounds = [], Bounds(most_missed=most_missed(longer[0], self._plan.goal))
-        names = {one.name for one in longer}
-        self._points = longer
-        self._only_tried = [one for one in tried if one.name not in names]
+            # Now, as the search may be ended during the next runs.
+            names = {one.name for one in longer}
+            self._points = longer
+            self._only_tried = [one for one in tried if one.name not in names]
 
     def _longer(self, points: Sequence[Point], bounds: Bounds) -> list[Point]:
         made = [self._plan.space.candidate(one.values) for one in points]
@@ -339,7 +345,19 @@ class Course:
             self._display.ran()
 
         self._crew.run(todo, done)
-        return [self._known[job] for job in jobs]
+        return [self._scored(job) for job in jobs]
+
+    def _scored(self, job: Job) -> Score:
+        """The run's score, with what is allowed if today's manifest says it, which is among the
+        first that are played at each stage. Variations are compared by their misses alone."""
+        score = self._known[job]
+        if not self._plan.goal.as_today or job.variation is not AS_RECORDED:
+            return score
+        if job.stage not in self._allowed:
+            space = self._plan.space
+            today = self._job(space.candidate(space.today), stage=job.stage)
+            self._allowed[job.stage] = self._known[today].missed
+        return replace(score, allowed=self._allowed[job.stage])
 
     # What was found
 

@@ -33,6 +33,7 @@ def _shown(point: Point, plan: TunePlan, *, is_on_front: bool) -> Shown:
         is_on_front=is_on_front,
         is_only_tried=plan.parts.has_excerpt and point.tried is None,
         searched=point.searched,
+        tried=point.tried,
         judged=point.judged,
         varied=point.varied,
         worst=None if worst is None else worst[0],

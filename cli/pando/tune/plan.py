@@ -71,7 +71,12 @@ def make_tune_plan(settings: TuneSettings) -> TunePlan:
         document = manifest.read_document(settings.pool)
         pool = manifest.read(settings.pool)
         sim = _sim_settings(settings)
-        goal = Goal(ttft_s=settings.ttft_p99, gap_s=settings.gap_p99, budget=settings.budget)
+        goal = Goal(
+            ttft_s=settings.ttft_p99,
+            gap_s=settings.gap_p99,
+            budget=settings.budget,
+            as_today=settings.as_good_as_today,
+        )
         most = pool.spec.scaling.max_replicas
         if most is None:
             raise TunePlanError(

@@ -40,6 +40,13 @@ class TuneSettings(ReplaySettings):
             " GPU-hours with which 99 % are in time",
         ),
     ] = None
+    as_good_as_today: Annotated[
+        bool,
+        Field(
+            description="ask for the fewest GPU-hours with which no more requests miss a time than"
+            " with today's manifest, instead of 1 %"
+        ),
+    ] = False
     search: Annotated[
         Words[str],
         Field(
@@ -103,6 +110,15 @@ class TuneSettings(ReplaySettings):
     output: Annotated[Path, Field(description="folder for the report and the files")] = Path(
         "pando-tune"
     )
+
+    @model_validator(mode="after")
+    def _asks_for_one_thing(self) -> Self:
+        if self.budget is not None and self.as_good_as_today:
+            raise ValueError(
+                "budget and as-good-as-today exclude each other: one asks for the fewest misses,"
+                " the other for the fewest GPU-hours"
+            )
+        return self
 
     @model_validator(mode="after")
     def _has_a_pool(self) -> Self:

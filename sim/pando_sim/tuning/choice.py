@@ -50,7 +50,9 @@ def front(points: Sequence[Point]) -> list[Point]:
 
 def most_missed(today: Point, goal: Goal) -> float:
     """The share of requests that a candidate may miss: one with more than twice what is allowed
-    cannot keep the goal's times, and one with more than today's has not the fewest misses."""
+    cannot keep the goal, and one with more than today's has not the fewest misses."""
+    if goal.as_today:
+        return 2 * today.searched.missed
     return max(HOPELESS if goal.budget is not None else 2 * ALLOWED, today.searched.missed)
 
 

@@ -22,6 +22,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     is_on_front: bool
     is_only_tried: bool = False  # not on the longer excerpt
     searched: Score
+    tried: Score | None = None  # of the shorter excerpt, if it was played on the longer one
     judged: Score | None = None
     varied: dict[str, Score] = {}  # by variation, on the part that was searched
     worst: str | None = None  # of `varied`: the one with the most misses
@@ -55,6 +56,7 @@ class TuneAbout(msgspec.Struct, frozen=True, kw_only=True):
     ttft_p99_s: float
     gap_p99_s: float
     budget: float | None  # GPU-hours a week
+    as_good_as_today: bool = False
     unplayed: int = 0  # lines of the trace that were left out
     warning: str = ""  # why little can be said from the trace
     no_schedules: str = ""  # why schedules by hour were not searched

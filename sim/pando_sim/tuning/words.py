@@ -19,7 +19,7 @@ def sentences(findings: Findings) -> list[str]:
     best, today = findings.point(findings.recommended), findings.point(TODAY)
     said = [_goal(findings)]
     if findings.interrupted:
-        said.append("The search was interrupted; this is what it had found until then.")
+        said.append(_interrupted(best))
     if findings.about.unplayed:
         count = findings.about.unplayed
         said.append(f"Lines of the trace that cannot be played, and were left out: {count:,}.")
@@ -88,17 +88,36 @@ def _goal(findings: Findings) -> str:
     times = f"a first token within {ttft} and {gap} between tokens"
     if about.budget is not None:
         return f"Asked for: the fewest misses of {times} for {about.budget:g} GPU-hours a week."
+    if about.as_good_as_today:
+        return (
+            f"Asked for: no more misses of {times} than with today's manifest, for the fewest"
+            " GPU-hours."
+        )
     return f"Asked for: 99 % of the requests with {times}, for the fewest GPU-hours."
+
+
+def _interrupted(best: Shown) -> str:
+    said = "The search was interrupted; this is what it had found until then, and --resume goes on."
+    if best.is_only_tried:
+        said += (
+            " No candidate was played on more requests than those of the trials, and so few often"
+            " promise too much."
+        )
+    return said
 
 
 def _excerpts(findings: Findings) -> str:
     about = findings.about
     judged, other = about.judged_requests, about.other_requests
     which = f"all {other:,}" if judged == other else f"stretches with {judged:,} of the {other:,}"
+    best = judging = ""
+    if not all(one.is_only_tried for one in findings.points):
+        best = f", the best on stretches with {about.checked_on:,}"
+    if any(one.judged is not None for one in findings.points):
+        judging = f"; {which} of the other part judge"
     return (
-        f"Candidates were tried on stretches of the part with {about.tried_on:,} requests, the best"
-        f" on stretches with {about.checked_on:,}, of {about.searched_requests:,} that it has;"
-        f" {which} of the other part judge."
+        f"Candidates were tried on stretches of the part with {about.tried_on:,} requests{best}, of"
+        f" {about.searched_requests:,} that it has{judging}."
     )
 
 
@@ -120,6 +139,13 @@ def _unmet(findings: Findings, best: Shown) -> list[str]:
     if about.budget is not None:
         if found.gpu_hours_a_week > about.budget:
             return [f"No candidate costs as little as {about.budget:g} GPU-hours a week."]
+        return []
+    if about.as_good_as_today:
+        if found.allowed is not None and found.missed > found.allowed:
+            return [
+                f"On the other part it misses more than today's manifest: {percent(found.missed)}"
+                f" instead of {percent(found.allowed)}."
+            ]
         return []
     if max(best.searched.late, best.searched.slow) <= ALLOWED:
         if max(found.late, found.slow) > ALLOWED:

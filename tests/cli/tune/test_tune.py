@@ -131,11 +131,11 @@ def test_a_budget_below_one_replica_and_wrong_fields_are_one_line(
 
 
 def start(
-    folder: Path, *arguments: str, requests: int = 150, seconds: float = 90.0
+    folder: Path, *arguments: str, requests: int = 150, seconds: float = 90.0, **scaling: Any
 ) -> "subprocess.Popen[str]":
     """A command in a process group of its own, as a shell starts it."""
     words = [sys.executable, "-m", "pando", "tune", trace(folder, requests, seconds)]
-    words += ["--pool", pool(folder)]
+    words += ["--pool", pool(folder, **scaling)]
     words += ["--cost-model", COST, "--ttft-p99", "1", "--start-seconds", "15", "--anyway"]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PANDO_TUNE_")}
     return subprocess.Popen(
@@ -152,7 +152,7 @@ def found(folder: Path) -> dict[str, Any]:
     """The findings, without what differs from run to run."""
     results: dict[str, Any] = json.loads((folder / "out" / "results.json").read_text())
     for point in results["points"]:
-        for one in (point["searched"], point["judged"], *point["varied"].values()):
+        for one in (point["searched"], point["tried"], point["judged"], *point["varied"].values()):
             if one:
                 del one["wall_s"]
     for one in results["contributions"]:
@@ -189,7 +189,7 @@ def test_a_search_that_was_ended_goes_on_to_the_same_answer(tmp_path: Path) -> N
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130, err
-    assert "The search was interrupted; this is what it had found until then." in out
+    assert "The search was interrupted; this is what it had found until then, and" in out
     assert "Traceback" not in err
     _, alive = psutil.wait_procs(children, timeout=PATIENCE_S)
     assert not alive
@@ -217,6 +217,30 @@ def _check_manifest(folder: Path, results: dict[str, Any]) -> None:
     assert "{{" not in page
     judged = [one for one in results["points"] if one["judged"]]
     assert {"today", "defaults", results["recommended"]} <= {one["name"] for one in judged}
+
+
+@pytest.mark.long
+def test_as_good_as_today_costs_less_and_misses_no_more(tmp_path: Path) -> None:
+    """Today's manifest keeps replicas that the load does not need."""
+    options = ("--trials", "1", "--as-good-as-today")
+    process = start(tmp_path, *options, requests=40, seconds=240.0, minReplicas=3)
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    points = {one["name"]: one for one in found(tmp_path)["points"]}
+    best, today = points[found(tmp_path)["recommended"]], points["today"]
+    for part in ("searched", "judged"):
+        assert best[part]["allowed"] == today[part]["missed"] == today[part]["allowed"]
+        assert best[part]["missed"] <= today[part]["missed"]
+        assert best[part]["gpu_hours"] < 0.9 * today[part]["gpu_hours"]
+    assert "Asked for: no more misses of a first token within 1 s" in out
+
+
+def test_fewest_misses_and_fewest_hours_are_not_asked_for_at_once(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    asked = ("--budget", "400", "--as-good-as-today")
+    said = refused(capsys, trace(tmp_path), "--pool", pool(tmp_path), *asked)
+    assert "budget and as-good-as-today exclude each other" in said
 
 
 @pytest.mark.long

@@ -85,6 +85,20 @@ def test_with_a_budget_a_run_is_lost_that_costs_far_more_than_it() -> None:
     assert not bounds_of([], today, goal).is_lost(least * 0.99, 0.1)
 
 
+def test_as_good_as_today_is_what_misses_no_more() -> None:
+    goal = Goal(ttft_s=2.0, gap_s=0.05, as_today=True)
+    both = {"late": 0.04, "slow": 0.03, "allowed": 0.05}
+    points = [point("a", 9, 0.01, **both), point("b", 8, 0.05, **both), point("c", 6, 0.06, **both)]
+    assert [one.name for one in in_order(points, goal)] == ["b", "a"]
+    assert not points[2].searched.keeps(goal)
+    today = point("today", 10, 0.05, **both)
+    bounds = bounds_of([today, *points], today, goal)
+    assert not bounds.is_lost(5.9, 0.099), "so that it says how far it is from keeping it"
+    assert bounds.is_lost(5.9, 0.101)
+    assert no_worse(outcome(8, 0.05, **both), points[1].searched, goal)
+    assert not no_worse(outcome(8, 0.051, **both), points[1].searched, goal)
+
+
 def test_a_budget_buys_the_fewest_misses() -> None:
     goal = Goal(ttft_s=2.0, gap_s=0.05, budget=9.0)
     points = [point("a", 10, 0.004), point("b", 8, 0.009), point("c", 6, 0.02)]
