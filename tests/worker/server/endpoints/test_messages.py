@@ -185,6 +185,10 @@ async def test_the_last_message_of_the_assistant_is_continued(
             "to be continued it must have text alone",
         ),
         (
+            {"messages": [{"role": "assistant", "content": "I am"}]},
+            "messages must have another before it",
+        ),
+        (
             {
                 "messages": [
                     {

@@ -39,9 +39,23 @@ async def test_a_chat_is_tokenized_as_it_would_be_generated(http: aiohttp.Client
         tokens = (await post(http, "/tokenize", **chat))["tokens"]
         done = await post(http, "/v1/chat/completions", model=MODEL_NAME, max_tokens=1, **chat)
         assert done["usage"]["prompt_tokens"] == len(tokens)
-    refused = {"messages": [asked], "continue_final_message": True}
-    async with http.post("/tokenize", json=refused) as answer:
+
+
+@pytest.mark.parametrize("path", ["/tokenize", "/v1/chat/completions", "/v1/embeddings"])
+@pytest.mark.parametrize(
+    ("messages", "says"),
+    [
+        ([{"role": "user", "content": "hi"}], "the last message has role 'user'"),
+        ([{"role": "assistant", "content": "so"}], "messages must have another before it"),
+    ],
+)
+async def test_what_cannot_be_continued_is_refused(
+    http: aiohttp.ClientSession, path: str, messages: list[dict[str, str]], says: str
+) -> None:
+    refused = {"model": MODEL_NAME, "messages": messages, "continue_final_message": True}
+    async with http.post(path, json=refused) as answer:
         assert answer.status == 400
+        assert says in (await answer.json())["error"]["message"]
 
 
 async def test_a_developer_is_the_system_where_the_template_knows_no_developer(

@@ -29,7 +29,7 @@ class TokenizeRequest(RequestBody):
         if (self.prompt is None) == (self.messages is None):
             raise bad_request("give either prompt or messages", "prompt")
         if self.messages is not None and self.continue_final_message:
-            check_continued(self.messages[-1], self.add_generation_prompt)
+            check_continued(self.messages, self.add_generation_prompt)
         return self
 
 

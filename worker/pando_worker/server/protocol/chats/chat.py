@@ -223,8 +223,9 @@ def _with_objects(calls: Any, param: str) -> list[dict[str, Any]]:
     return rendered
 
 
-def check_continued(last: ChatMessage, add_generation_prompt: bool | None) -> None:
+def check_continued(messages: Sequence[ChatMessage], add_generation_prompt: bool | None) -> None:
     """Raises ApiError 400 unless a prompt can end with the text of its last message."""
+    last = messages[-1]
     if add_generation_prompt:
         raise bad_request(
             f"{_CONTINUED} and add_generation_prompt are mutually exclusive", _CONTINUED
@@ -236,6 +237,11 @@ def check_continued(last: ChatMessage, add_generation_prompt: bool | None) -> No
         )
     if last.get("tool_calls") or isinstance(last.get("content"), list):
         raise _not_text_alone()
+    if len(messages) == 1:
+        raise bad_request(
+            "the last message, the assistant's, is continued: messages must have another before it",
+            "messages",
+        )
 
 
 def _not_text_alone() -> ApiError:
@@ -297,7 +303,7 @@ class ChatRequest(OpenAIFields):
     @model_validator(mode="after")
     def _last_message_can_be_continued(self) -> "ChatRequest":
         if self.continue_final_message:
-            check_continued(self.messages[-1], self.add_generation_prompt)
+            check_continued(self.messages, self.add_generation_prompt)
             if not text_of(self.messages[-1]):
                 raise _not_text_alone()
         return self

@@ -41,7 +41,7 @@ class InputsRequest(PooledFields):
         if (self.input is None) == (self.messages is None):
             raise bad_request("give either 'input' or 'messages'", "input")
         if self.messages is not None and self.continue_final_message:
-            check_continued(self.messages[-1], self.add_generation_prompt)
+            check_continued(self.messages, self.add_generation_prompt)
         given = self.input if isinstance(self.input, list) else []
         if len(given) > MAX_INPUTS and not isinstance(given[0], int):
             raise bad_request(
