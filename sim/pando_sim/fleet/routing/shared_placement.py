@@ -29,10 +29,14 @@ def _by_redis(question: Question) -> str | None:
 class SharedPlacement:
     """A policy that places like `pando_router.placing.dispatch`."""
 
-    def __init__(self, context: Context, spec: RouterSpec, pick: Pick = _by_redis) -> None:
+    def __init__(
+        self, context: Context, spec: RouterSpec, pick: Pick = _by_redis, *, every: bool = False
+    ) -> None:
+        """`every`: routes name all candidates with their terms, which takes Redis longer."""
         self._context = context
         self._spec = spec
         self._pick = pick
+        self._every = every
         self._placer = Placer(context.line, context.pool, context.redis_ms, every_s=None)
         self._lease_ms = round(1000 * spec.lease_s)
         self._wrote_s = -EVERY_S
@@ -105,6 +109,7 @@ class SharedPlacement:
             bounds_sessions=self._spec.bound_sessions,
             may_wait=question.may_wait,
             max_outstanding=self._spec.max_outstanding,
+            every=self._every,
         )
 
     def _alone(self, question: Question, picked: str | None) -> Route | Shortage:
