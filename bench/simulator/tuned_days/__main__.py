@@ -48,7 +48,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     by_pressure: list[Score]
     seconds: float | None  # of the search; None if it was interrupted
     cpu_s: float | None
-    grid: Score | None = None  # on the part that was searched, like the next one
+    grid: Score | None = None  # where candidates are tried, like the next one
     grid_size: int = 0
     found: Score | None = None  # the cheapest candidate of the search that keeps the times
 
@@ -152,9 +152,11 @@ def _row(case: Case, grid: int) -> Row:
 
 
 def _cheapest(findings: Findings) -> Score | None:
-    """Of the candidates that keep the times, on the requests of the search."""
-    kept = [one.searched for one in findings.points if one.searched.keeps(GOAL)]
-    return min(kept, key=lambda one: one.gpu_hours, default=None)
+    """Of the candidates that keep the times, on the requests on which they were tried."""
+    tried = [one.tried or one.searched for one in findings.points]
+    return min(
+        (one for one in tried if one.keeps(GOAL)), key=lambda one: one.gpu_hours, default=None
+    )
 
 
 def _judged(findings: Findings, name: str) -> Score:

@@ -13,20 +13,20 @@ from pando_sim.tuning.score import Score
 from pando_sim.tuning.watch import Bounds
 
 GRID: dict[str, tuple[Value, ...]] = {
-    PRESSURE: (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
-    "scaling.target.queueWaitSeconds": (None, 0.3, 1.0, 2.0),
+    PRESSURE: (0.3, 0.4, 0.45, 0.5, 0.55, 0.6, 0.7, 0.85),
+    "scaling.target.queueWaitSeconds": (None, 0.5, 1.0, 2.0),
     "scaling.windowSeconds": (8.0, 30.0, 90.0),
-    "scaling.minReplicas": (1.0, 2.0, 3.0, 4.0),
-    "scaling.behavior.scaleDown.stabilizationWindowSeconds": (30.0, 100.0, 300.0, 900.0, 2400.0),
+    "scaling.tolerance": (0.0, 0.05, 0.1, 0.2),
+    "scaling.behavior.scaleDown.stabilizationWindowSeconds": (15.0, 60.0, 120.0, 300.0, 900.0),
 }
-"""1,920 candidates."""
+"""1,920 candidates. Two replicas at any time cost more than any of them that is good."""
 
 AT_A_TIME = 48
 
 
 def best_of(case: Case, count: int) -> tuple[Score | None, int]:
-    """The cheapest of the grid that keeps the times, on the requests of the search; and how many
-    there are. `count` of them are drawn if that is less.
+    """The cheapest of the grid that keeps the times, on the requests on which a search tries its
+    candidates; and how many there are. `count` of them are drawn if that is less.
 
     A run ends when it misses twice what is allowed, or costs more than the best so far: neither
     kind can be the best.
@@ -47,4 +47,4 @@ def _runs(
 ) -> Iterator[tuple[object, ...]]:
     front = ((best.gpu_hours, 0.0),) if best else ()
     for values in group:
-        yield case, values, Stage.SEARCHED, Bounds(front=front, most_missed=2 * ALLOWED)
+        yield case, values, Stage.TRIED, Bounds(front=front, most_missed=2 * ALLOWED)
