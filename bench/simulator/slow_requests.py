@@ -18,7 +18,8 @@ from pathlib import Path
 import click
 from pydantic import ValidationError
 
-from pando.sim.plan import SimPlanError, Task, make_plan
+from pando.sim.errors import SimPlanError
+from pando.sim.plan import Task, make_plan
 from pando_fleet.redis.layout.rows import Candidate
 from pando_router.core.route import Route, Shortage
 from pando_sim.cost import load

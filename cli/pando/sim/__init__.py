@@ -4,7 +4,10 @@ Read in this order:
     command.py      the command, with `compare`, `calibrate` and `prove`
     manifest.py     reads a WorkerPool for a simulation
     faults.py       parses faults
+    trace.py        the trace as it is played, and its size
+    fleet.py        the simulated fleet
     plan.py         plans the runs
+    errors.py       why a simulation cannot run
     runs.py         runs all of them, each in a process
     processes.py    how processes start and end
     work.py         one run

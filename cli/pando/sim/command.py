@@ -124,7 +124,8 @@ def run(settings: SimSettings, log: LogSettings) -> int:
 
 
 def _run(settings: SimSettings, log: LogSettings, signals: EndSignals) -> int:
-    from pando.sim.plan import SimPlanError, make_plan
+    from pando.sim.errors import SimPlanError
+    from pando.sim.plan import make_plan
 
     try:
         plan = make_plan(settings)

@@ -11,7 +11,8 @@ from rich.table import Table
 from pando.logs import LogSettings, configure
 from pando.settings.load import SettingsError
 from pando.settings.options import settings_command
-from pando.sim.plan import SimPlanError, Task, make_plan
+from pando.sim.errors import SimPlanError
+from pando.sim.plan import Task, make_plan
 from pando.sim.progress import bars
 from pando.sim.runs import Interrupted, RunError, run_all
 from pando.up.signals import EndSignals, end_signals

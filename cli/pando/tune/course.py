@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from pando.sim.plan import SimPlanError
+from pando.sim.errors import SimPlanError
 from pando.sim.runs import Interrupted
 from pando.tune.crew import Crew, Job
 from pando.tune.display import Display

@@ -7,7 +7,9 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from pando.sim import manifest
-from pando.sim.plan import OPERATOR, SimPlan, SimPlanError, fleet_of, make_plan, start_s_of
+from pando.sim.errors import SimPlanError
+from pando.sim.fleet import fleet_of, start_s_of
+from pando.sim.plan import OPERATOR, SimPlan, make_plan
 from pando.tune.noted import noted
 from pando.tune.settings import TuneSettings
 from pando_operator.resource.tuned_on import TunedOn

@@ -5,7 +5,7 @@ from rich.console import Console
 
 from pando.logs import LogSettings
 from pando.sim import prove
-from pando.sim.plan import SimPlanError
+from pando.sim.errors import SimPlanError
 from pando.tune.plan import BEAT_S, TunePlan, TunePlanError
 from pando.tune.settings import TuneSettings
 from pando.up.signals import EndSignals
