@@ -12,12 +12,9 @@ Read in this order:
     reader.py       reads text up to a format's marker, then the format's own steps
     arrays.py       reads calls in one JSON array
     headed.py       reads calls with a head that has the name, then JSON
-    xml_calls.py    reads calls whose parameters stand in tags
-    xml_grammar.py  the grammar of such calls
-    xml_texts.py    the grammar of their strings that have a pattern or lengths
+    xml/            reads calls whose parameters stand in tags
     scanning.py     finds the next marker, and the end of a JSON value
     call_object.py  reads a call that is a JSON object
-    xml_values.py   turns plain-text parameters into JSON
     emitter.py      collects and numbers the calls
     tools.py        the tools that a request offers
     lark.py         parts of grammars in Lark syntax

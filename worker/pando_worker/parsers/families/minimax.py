@@ -10,8 +10,8 @@
 from functools import partial
 
 from pando_worker.parsers.formats import ToolFormat, long_id
-from pando_worker.parsers.xml_calls import XmlForm
-from pando_worker.parsers.xml_grammar import xml_grammar
+from pando_worker.parsers.xml.calls import XmlForm
+from pando_worker.parsers.xml.grammar import xml_grammar
 
 _FORM = XmlForm(
     opening="<minimax:tool_call>",

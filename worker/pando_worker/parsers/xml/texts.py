@@ -7,7 +7,7 @@ from typing import Any
 
 from pando_fleet.http.errors import bad_request
 from pando_worker.parsers import lark
-from pando_worker.parsers.xml_calls import XmlForm
+from pando_worker.parsers.xml.calls import XmlForm
 
 _ANY = "(?s:.*)"
 _LAST_ANCHOR = re.compile(r"(?:^|[^\\])(?:\\\\)*\$$")

@@ -1,4 +1,4 @@
-"""The grammar of calls whose parameters stand in tags; see xml_calls.py. Parameters come in the
+"""The grammar of calls whose parameters stand in tags; see calls.py. Parameters come in the
 order of the schema; optional ones may be omitted."""
 
 import re
@@ -8,9 +8,9 @@ from typing import Any
 from pando_fleet.http.errors import bad_request
 from pando_worker.parsers import lark
 from pando_worker.parsers.tools import Tool
-from pando_worker.parsers.xml_calls import NEWLINE, XmlForm
-from pando_worker.parsers.xml_texts import shaped_text
-from pando_worker.parsers.xml_values import Reading, alternatives, reading, schema_of
+from pando_worker.parsers.xml.calls import NEWLINE, XmlForm
+from pando_worker.parsers.xml.texts import shaped_text
+from pando_worker.parsers.xml.values import Reading, alternatives, reading, schema_of
 
 _NAME = re.compile(r"[^<>\s\"]{1,256}")
 # Keywords that constrain nothing, and those of a string.

@@ -12,7 +12,7 @@ from pando_worker.parsers.pieces import Piece
 from pando_worker.parsers.reader import Reader
 from pando_worker.parsers.scanning import BLANKS, MAX_BLANKS, overlap
 from pando_worker.parsers.tools import Tool
-from pando_worker.parsers.xml_values import Reading, as_json, reading
+from pando_worker.parsers.xml.values import Reading, as_json, reading
 
 if TYPE_CHECKING:
     import regex
