@@ -96,28 +96,13 @@ def read_config(model_dir: Path, impl: ModelImpl = "auto") -> ModelConfig:
     """
     path = model_dir / "config.json"
     try:
-        raw = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
-        whole = {key: value for key, value in raw.items() if value is not None}
-        raw = text_fields(whole)
-        if raw is whole and "text_config" in raw:
-            raise UnsupportedModel(
-                f"{path} has architectures {raw.get('architectures')}, which have parts for more"
-                f" than text; of such, these are supported: {', '.join(WITH_IMAGES)}"
-            )
+        decoded = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        whole = {key: value for key, value in decoded.items() if value is not None}
+        raw = _text_fields(whole, path)
         given = msgspec.convert(raw, _Given)
     except (OSError, msgspec.DecodeError) as error:
         raise unreadable(path, error) from error
-    known = [name for each in given.architectures if (name := _known_as(each)) in FAMILIES]
-    if not known and (impl == "pando" or not given.architectures):
-        supported = ", ".join(FAMILIES)
-        raise UnsupportedModel(
-            f"{path} has architectures {given.architectures}; supported: {supported}"
-        )
-    if given.is_encoder_decoder and not known:
-        raise UnsupportedModel(
-            f"{path} has architectures {given.architectures}, which are encoder-decoders; of such,"
-            f" these are supported: {', '.join(ENCODER_DECODERS)}"
-        )
+    known = _known(given, impl, path)
     encoder = encoder_input(raw) if known else None
     positions = given.max_position_embeddings or given.n_positions or given.max_target_positions
     if isinstance(encoder, TextInput):
@@ -152,6 +137,34 @@ def read_config(model_dir: Path, impl: ModelImpl = "auto") -> ModelConfig:
         else None,
         fields=_with_implied(raw, given, model_dir) if known else raw,
     )
+
+
+def _text_fields(whole: dict[str, Any], path: Path) -> dict[str, Any]:
+    """The fields of the model's part for text. Raises UnsupportedModel."""
+    raw = text_fields(whole)
+    if raw is whole and "text_config" in raw:
+        raise UnsupportedModel(
+            f"{path} has architectures {raw.get('architectures')}, which have parts for more"
+            f" than text; of such, these are supported: {', '.join(WITH_IMAGES)}"
+        )
+    return raw
+
+
+def _known(given: _Given, impl: ModelImpl, path: Path) -> list[str]:
+    """Those of its architectures that pando has code for. Raises UnsupportedModel if there is none,
+    and `impl` or the kind of model allows no other code."""
+    known = [name for each in given.architectures if (name := _known_as(each)) in FAMILIES]
+    if not known and (impl == "pando" or not given.architectures):
+        supported = ", ".join(FAMILIES)
+        raise UnsupportedModel(
+            f"{path} has architectures {given.architectures}; supported: {supported}"
+        )
+    if given.is_encoder_decoder and not known:
+        raise UnsupportedModel(
+            f"{path} has architectures {given.architectures}, which are encoder-decoders; of such,"
+            f" these are supported: {', '.join(ENCODER_DECODERS)}"
+        )
+    return known
 
 
 def _known_as(architecture: str) -> str:

@@ -101,71 +101,82 @@ def render(about: About, digests: list[Digest]) -> str:
 
 
 def _sections(about: About, digests: list[Digest]) -> list[Section]:
-    last = max(one.statistics.duration_s for one in digests)
-    found = [
-        Section(
-            identity="in-time",
-            title="Requests in time",
-            words="The share of all requests that were answered within a time.",
-            plots=(distributions.ttft(about, digests), distributions.gap(about, digests)),
-        ),
-        Section(
-            identity="over-time",
-            title="Over time",
-            words="Requests are counted at their arrival. Times are simulated.",
-            plots=(
-                over_time.hit_rate(digests),
-                over_time.ttft(digests, 50),
-                over_time.ttft(digests, 99),
-                over_time.queue(digests),
-                over_time.gap(digests, 50),
-                over_time.gap(digests, 99),
-                over_time.load_spread(digests),
-                over_time.replicas(digests),
-                over_time.gpu_hours(digests),
-            ),
-        ),
-        Section(
-            identity="memory",
-            title="KV memory",
-            words="Tokens of all ready replicas: pinned by running requests, cached for later ones"
-            " (evicted when room is needed), or free.",
-            plots=tuple(
-                memory.kv_tokens(name, number, one, last)
-                for number, (name, one) in enumerate(zip(names(digests), digests, strict=True))
-            ),
-            has_lines=False,
-        ),
-    ]
-    if any(one.steps for one in digests):
-        plots = [scaling.recomputed(digests), scaling.delayed(digests)]
-        if any(step.prefilled_tokens for one in digests for step in one.steps):
-            plots.append(scaling.prefilled(digests))
-        if len(digests) > 1:
-            plots.insert(0, scaling.price(digests))
-        found.append(
-            Section(
-                identity="scaling",
-                title="What scaling cost",
-                words="A replica that leaves takes its cache along; a new one takes time to start.",
-                plots=tuple(plots),
-            )
-        )
+    found = [_in_time(about, digests), _over_time(digests), _memory(digests)]
     if len(digests) > 1:
-        statistics = [one.statistics for one in digests]
-        sizes_vary = len({one.scaling for one in digests}) > 1
-        differ = [m for m in IN_BARS if m.best(statistics) and (sizes_vary or m is not GPU_HOURS)]
-        found.insert(
-            0,
-            Section(
-                identity="side-by-side",
-                title="Side by side",
-                words="The same requests, replicas and cost model; ★ marks the best.",
-                plots=tuple(bars.compared(measure, digests) for measure in differ),
-                has_lines=False,
-            ),
-        )
+        found.insert(0, _side_by_side(digests))
+    if any(one.steps for one in digests):
+        found.append(_scaling(digests))
     return found
+
+
+def _side_by_side(digests: list[Digest]) -> Section:
+    statistics = [one.statistics for one in digests]
+    sizes_vary = len({one.scaling for one in digests}) > 1
+    differ = [m for m in IN_BARS if m.best(statistics) and (sizes_vary or m is not GPU_HOURS)]
+    return Section(
+        identity="side-by-side",
+        title="Side by side",
+        words="The same requests, replicas and cost model; ★ marks the best.",
+        plots=tuple(bars.compared(measure, digests) for measure in differ),
+        has_lines=False,
+    )
+
+
+def _in_time(about: About, digests: list[Digest]) -> Section:
+    return Section(
+        identity="in-time",
+        title="Requests in time",
+        words="The share of all requests that were answered within a time.",
+        plots=(distributions.ttft(about, digests), distributions.gap(about, digests)),
+    )
+
+
+def _over_time(digests: list[Digest]) -> Section:
+    return Section(
+        identity="over-time",
+        title="Over time",
+        words="Requests are counted at their arrival. Times are simulated.",
+        plots=(
+            over_time.hit_rate(digests),
+            over_time.ttft(digests, 50),
+            over_time.ttft(digests, 99),
+            over_time.queue(digests),
+            over_time.gap(digests, 50),
+            over_time.gap(digests, 99),
+            over_time.load_spread(digests),
+            over_time.replicas(digests),
+            over_time.gpu_hours(digests),
+        ),
+    )
+
+
+def _memory(digests: list[Digest]) -> Section:
+    last = max(one.statistics.duration_s for one in digests)
+    return Section(
+        identity="memory",
+        title="KV memory",
+        words="Tokens of all ready replicas: pinned by running requests, cached for later ones"
+        " (evicted when room is needed), or free.",
+        plots=tuple(
+            memory.kv_tokens(name, number, one, last)
+            for number, (name, one) in enumerate(zip(names(digests), digests, strict=True))
+        ),
+        has_lines=False,
+    )
+
+
+def _scaling(digests: list[Digest]) -> Section:
+    plots = [scaling.recomputed(digests), scaling.delayed(digests)]
+    if any(step.prefilled_tokens for one in digests for step in one.steps):
+        plots.append(scaling.prefilled(digests))
+    if len(digests) > 1:
+        plots.insert(0, scaling.price(digests))
+    return Section(
+        identity="scaling",
+        title="What scaling cost",
+        words="A replica that leaves takes its cache along; a new one takes time to start.",
+        plots=tuple(plots),
+    )
 
 
 def _tied(text: str) -> str:
