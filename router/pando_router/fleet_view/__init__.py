@@ -1,7 +1,9 @@
 """The fleet and Redis as this router last saw them; kept while Redis is away.
 
 Read in this order:
-    snapshot.py         `Fleet`: the replicas as last known; `advance` makes the next snapshot
+    snapshot.py         `Fleet`: the replicas as last known
+    advance.py          the next snapshot, from what was read and heard since
+    targets.py          which replicas serve which model or adapter
     view.py             `FleetView`: reads Redis in the background and keeps the snapshot
     models.py           model names, and the replicas that serve them
     rounds.py           repeats work for several names, each at its own pace

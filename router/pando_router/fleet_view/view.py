@@ -14,9 +14,10 @@ from pando_fleet.redis.layout.constants import FRESH_MS
 from pando_fleet.registry.registry import Registry
 from pando_fleet.registry.replica import Replica
 from pando_router.configuration.live import Live
+from pando_router.fleet_view.advance import advance
 from pando_router.fleet_view.redis_state import RedisState, RedisStates
 from pando_router.fleet_view.rounds import Rounds
-from pando_router.fleet_view.snapshot import Fleet, advance
+from pando_router.fleet_view.snapshot import Fleet
 
 REFRESH_S = 0.2
 READ_TIMEOUT_S = 2.0  # then Redis counts as away

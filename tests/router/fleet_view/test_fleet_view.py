@@ -3,7 +3,8 @@
 from pando_fleet.redis.keys import EXPECTED
 from pando_fleet.redis.layout.constants import FRESH_MS
 from pando_fleet.registry.replica import Heartbeat, Replica, ReplicaState
-from pando_router.fleet_view.snapshot import GRACE_S, LOOKS_READY_S, Fleet, MemberState, advance
+from pando_router.fleet_view.advance import advance
+from pando_router.fleet_view.snapshot import GRACE_S, LOOKS_READY_S, Fleet, MemberState
 
 SILENT_MS = 20 * FRESH_MS
 

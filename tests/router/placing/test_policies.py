@@ -13,8 +13,9 @@ from pando_router.configuration.live import Live
 from pando_router.configuration.settings import PolicyName, RouterSettings
 from pando_router.core.in_flight import InFlight
 from pando_router.endpoints import ENDPOINTS
+from pando_router.fleet_view.advance import advance
 from pando_router.fleet_view.models import Models
-from pando_router.fleet_view.snapshot import Fleet, Member, advance
+from pando_router.fleet_view.snapshot import Fleet, Member
 from pando_router.placing.pool_policies import PoolPolicies
 from pando_router.placing.route import Prompt, resolve
 from pando_router.placing.steering import Steering

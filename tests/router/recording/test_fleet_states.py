@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from pando_fleet.registry.replica import Heartbeat, Replica, ReplicaState
-from pando_router.fleet_view.snapshot import Fleet, advance
+from pando_router.fleet_view.advance import advance
+from pando_router.fleet_view.snapshot import Fleet
 from pando_router.recording.fleet_states import FleetStates
 
 STARTING, READY = ReplicaState.STARTING, ReplicaState.READY
