@@ -133,16 +133,24 @@ async def running_router(
     Replicas' time limits hold to within `sweep_s` seconds. `part` is this process's part of a
     recording that several processes write.
     """
+    # What all parts share
     live = Live(settings)
-    redis = connect(settings.redis)
-    wire = Wire(redis)
-    registry = Registry(redis, wire=wire)
     metrics = Metrics()
-    flights = Flights(live.derived(lambda now: now.retry_share))
     lifecycle = Lifecycle()
     background = Background()
+    name = secrets.token_hex(6)  # of this process among the routers of all pools
+    redis = connect(settings.redis)
+    wire = Wire(redis)
     upstream = Upstream(live.derived(replica_limits), sweep_s=sweep_s)
     forwarding = Forwarding(live)
+    flights = Flights(live.derived(lambda now: now.retry_share))
+    reader = BodyReader()
+    bodies = Bodies(
+        live.derived(lambda now: now.max_bodies_bytes), live.derived(lambda now: now.max_requests)
+    )
+
+    # The fleet and Redis, as this router sees them
+    registry = Registry(redis, wire=wire)
     upstreams = Upstreams(
         live,
         upstream,
@@ -162,14 +170,21 @@ async def running_router(
         flights.recovered,
         upstreams.replicas,
     )
-    homes = ResponseHomes(Homes(redis), view, metrics)
-    loads = Loads(flights.in_flight)
-    policies = PoolPolicies(live, loads, random.Random())
-    recent = Recent(settings.explain_last)
+    memory = RedisMemory(redis, view)
     checks = HealthChecks(
         upstream, live, random.Random(), background.watch, flights, upstreams.is_probed
     )
-    name = secrets.token_hex(6)  # of this process among the routers of all pools
+    abandoning = Abandoning(upstream, flights, metrics)
+
+    def refreshed(incarnations: set[str]) -> None:
+        flights.breaker.keep_only(incarnations)
+        upstreams.watch()
+        checks.watch(view.fleet)
+        abandoning.look(view.fleet)
+
+    # Where a request goes
+    loads = Loads(flights.in_flight)
+    policies = PoolPolicies(live, loads, random.Random())
     placers = Placers(wire, live, name, LostLeaseWrites(metrics))
     dispatcher = Dispatcher(
         live,
@@ -182,12 +197,17 @@ async def running_router(
         metrics,
     )
     admission = Admission(live, view, flights, placers, dispatcher, metrics, random.Random())
-    metrics.add(ReplicaMetrics(view, flights))
+    homes = ResponseHomes(Homes(redis), view, metrics)
+    earlier = Earlier(homes, live)
+
+    # Whose request it is
     rates = RateLimits(wire)
     settlements = Settlements(rates, metrics.tenants)
     limiter = Limiter(rates, metrics.tenants, view)
     tenants = Tenants(settings.api_keys, metrics.tenants, settings.admin_key)
     salting = Salting(upstreams.kind)
+
+    # What is learned from requests
     prefiller = Prefiller(upstream, forwarding, salting)
     warming = Warming(settings.hot_prefix_bytes, redis, view, placers, prefiller, metrics)
     instance = f"{socket.gethostname()}:{os.getpid()}"
@@ -205,25 +225,11 @@ async def running_router(
             admission.lengths,
             metrics,
         )
-    replica_row = ReplicaRow(flights)
     sampler = Sampler(metrics, view, lifecycle, admission.lengths)
     requests = RecentRequests()
-    decisions = DecisionsView(PastDecisions(redis))
-    memory = RedisMemory(redis, view)
-    abandoning = Abandoning(upstream, flights, metrics)
-
-    def refreshed(incarnations: set[str]) -> None:
-        flights.breaker.keep_only(incarnations)
-        upstreams.watch()
-        checks.watch(view.fleet)
-        abandoning.look(view.fleet)
-
-    bodies = Bodies(
-        live.derived(lambda now: now.max_bodies_bytes), live.derived(lambda now: now.max_requests)
-    )
+    recent = Recent(settings.explain_last)
+    metrics.add(ReplicaMetrics(view, flights))
     follow_state(metrics, live, view, memory, admission, lifecycle, bodies)
-    migrator = Migrator(live, metrics, TOKENIZE.paths[0])
-    earlier = Earlier(homes, live)
     listeners: list[Listener] = [
         RequestMetrics(metrics),
         RequestLog(AccessLog(live, random.Random())),
@@ -240,6 +246,9 @@ async def running_router(
         listeners.append(recording.recorder)
     if settings.api_keys is not None:
         listeners.append(Charging(metrics.tenants, settlements))
+
+    # A request's way
+    migrator = Migrator(live, metrics, TOKENIZE.paths[0])
     driver = Driver(
         live,
         flights,
@@ -248,12 +257,15 @@ async def running_router(
         Sender(upstream, forwarding, salting, migrator),
         Relaying(migrator),
     )
-    reader = BodyReader()
     reception = Reception(live, view, lifecycle, bodies, reader, tenants, limiter, earlier, metrics)
     proxy = Proxy(lifecycle, reception, driver, Audience(*listeners), migrator, tracing, metrics)
     stored = StoredResponses(
         live, view, lifecycle, tenants, homes, upstream, forwarding, metrics, bodies
     )
+
+    # All other endpoints
+    replica_row = ReplicaRow(flights)
+    decisions = DecisionsView(PastDecisions(redis))
     routers = (
         health_routes(
             view,
@@ -283,6 +295,7 @@ async def running_router(
         ),
     )
 
+    # Work beside requests
     await view.refresh()
     upstreams.watch()
     background.start("the fleet view", view.run(refreshed))
@@ -297,15 +310,7 @@ async def running_router(
         await recording.begin()
         background.start("the recording", recording.run())
     try:
-        yield Router(
-            proxy,
-            stored,
-            control,
-            lifecycle,
-            live,
-            metrics,
-            background,
-        )
+        yield Router(proxy, stored, control, lifecycle, live, metrics, background)
     finally:
         await background.close()
         reader.close()
