@@ -2,6 +2,7 @@
 
 Read in this order:
     lifecycle.py          serves, handles signals and the scheduler's end, drains, leaves
+    abilities.py          what the model can do, by its files and the settings
     scheduler_process.py  starts the scheduler process
     socket_folder.py      the private folder for its sockets
     heartbeat.py          reports this worker's state to the fleet

@@ -21,22 +21,9 @@ from pando_fleet.http.off_loop import give_the_lock_back_soon
 from pando_fleet.http.server.limits import ClientLimits
 from pando_fleet.http.server.server import Server
 from pando_fleet.traces import Tracing
-from pando_worker.audio.errors import AudioModelError, AudioUnavailableError
-from pando_worker.audio.tokens import read_tokens
-from pando_worker.messages import EXIT_WITH_REASON, Pooling
+from pando_worker.audio.errors import AudioUnavailableError
+from pando_worker.messages import EXIT_WITH_REASON
 from pando_worker.models.config import ModelConfig
-from pando_worker.models.errors import UnsupportedModel
-from pando_worker.models.generation_config import (
-    SAMPLING,
-    read_generation_config,
-    without_effect,
-)
-from pando_worker.models.kinds.encoder_decoder import AudioInput
-from pando_worker.models.sight import blindness
-from pando_worker.parsers.registry import (
-    reasoning_format,
-    tool_format,
-)
 from pando_worker.server.adapters import UNLOADED, NamedAdapters
 from pando_worker.server.app import make_app
 from pando_worker.server.engine_client import EngineClient
@@ -49,13 +36,12 @@ from pando_worker.server.hearing import Hearing
 from pando_worker.server.images import Sight
 from pando_worker.server.kept_responses import KeptResponses
 from pando_worker.server.metrics import Metrics, VllmLabels
-from pando_worker.server.pooling import Embeddings, NoEmbeddings, read_pooling
+from pando_worker.server.process.abilities import hearing_of, served_model, sight_of
 from pando_worker.server.process.garbage import look_for_little_garbage
 from pando_worker.server.process.load_bar import show_loading
 from pando_worker.server.process.scheduler_process import SchedulerProcess
 from pando_worker.server.process.watchdog import cpu_s, watch
 from pando_worker.server.service import ServedModel, Service
-from pando_worker.server.source_text import read_source_texts
 from pando_worker.server.text.prompt_meter import PromptMeter
 from pando_worker.server.text.tokenizer import Tokenizer
 from pando_worker.settings import WorkerSettings
@@ -79,40 +65,10 @@ def serve(
     `settings.model` is a directory. Raises ModelError for an unusable tokenizer, generation config
     or pooling config.
     """
-    model_dir = Path(settings.model)
-    tokenizer = Tokenizer(model_dir, generates=not config.is_text_encoder)
-    generation = read_generation_config(
-        model_dir,
-        tokenizer.eos_token_id,
-        config.vocab_size,
-        {name: getattr(settings, f"default_{name}") for name in SAMPLING},
-    )
-    if ignored := without_effect(model_dir, hears=isinstance(config.encoder, AudioInput)):
-        log.warning("of the model's generation_config.json, this has no effect: %s", ignored)
-    calls = tool_format(settings.tool_call_parser, tokenizer.chat_template)
-    model = ServedModel(
-        name=settings.served_model_name or model_dir.name,
-        tokenizer=tokenizer,
-        generation=generation,
-        source=read_source_texts(settings, config, generation, tokenizer),
-        vocab_size=config.vocab_size,
-        hidden_size=config.hidden_size,
-        has_head=config.has_head,
-        is_text_encoder=config.is_text_encoder,
-        pooling=_pooling(settings, config),
-        classifier=config.classifier,
-        tool_format=calls,
-        reasoning_format=reasoning_format(settings.reasoning_parser, tokenizer.chat_template),
-    )
-    if settings.tool_call_parser not in ("auto", calls.name):
-        log.warning(
-            "tool_call_parser is %r, but the model's chat template shows no tools to the model:"
-            " calls have the form %r",
-            settings.tool_call_parser,
-            calls.name,
-        )
-    sight = _sight(settings, config, model.name)
-    hearing = _hearing(settings, config, tokenizer)
+    tokenizer = Tokenizer(Path(settings.model), generates=not config.is_text_encoder)
+    model = served_model(settings, config, tokenizer)
+    sight = sight_of(settings, config, model.name)
+    hearing = hearing_of(settings, config, tokenizer)
     try:
         return uvloop.run(_serve(settings, model, sight, hearing, address, scheduler))
     finally:
@@ -123,50 +79,6 @@ def serve(
             sight.reader.close()
 
 
-def _pooling(settings: WorkerSettings, config: ModelConfig) -> Embeddings | NoEmbeddings:
-    if config.classifier is not None:
-        return NoEmbeddings("it classifies texts: use /classify or /score")
-    # What sentence-transformers assumes of a text encoder.
-    default = Pooling.MEAN if config.is_text_encoder else Pooling.LAST
-    return read_pooling(config.path.parent, settings.pooling, default=default)
-
-
-def _sight(settings: WorkerSettings, config: ModelConfig, name: str) -> Sight | None:
-    blind = blindness(config)
-    if config.image_token is None or blind:
-        return None
-    from pando_worker.vision.reader import ImageLimits, ImageReader, Videos  # imports Pillow
-    from pando_worker.vision.video_files import VideoLimits
-
-    hosts = filter(None, map(str.strip, settings.image_hosts.lower().split(",")))
-    limits = ImageLimits(settings.max_image_bytes, settings.max_image_pixels, frozenset(hosts))
-    video_limits = VideoLimits(
-        settings.max_video_bytes,
-        settings.max_video_seconds,
-        settings.max_video_frames,
-        settings.max_image_pixels,
-    )
-    videos = Videos(config.video, video_limits) if config.video else None
-    reader = ImageReader(Path(settings.model), config.image_token, limits, videos=videos)
-    return Sight(reader, settings.max_images, name)
-
-
-def _hearing(settings: WorkerSettings, config: ModelConfig, tokenizer: Tokenizer) -> Hearing | None:
-    if not isinstance(config.encoder, AudioInput):
-        return None
-    from pando_worker.audio.files import AudioLimits
-    from pando_worker.audio.reader import AudioReader  # imports numpy
-
-    model_dir = Path(settings.model)
-    try:
-        tokens = read_tokens(model_dir, tokenizer.special_token("<|startofprev|>"))
-    except AudioModelError as error:
-        raise UnsupportedModel(str(error)) from error
-    limits = AudioLimits(settings.max_audio_bytes, settings.max_audio_seconds)
-    heard = config.encoder
-    return Hearing(AudioReader(model_dir, limits), tokens, heard.positions, heard.mel_bins)
-
-
 async def _serve(
     settings: WorkerSettings,
     model: ServedModel,
@@ -175,42 +87,13 @@ async def _serve(
     address: Address,
     scheduler: SchedulerProcess,
 ) -> int:
-    limits = ClientLimits(
-        header_timeout=settings.header_timeout,
-        body_timeout=settings.body_timeout,
-        min_body_rate=settings.min_body_rate,
-        idle_timeout=settings.keep_alive_timeout,
-        write_timeout=settings.write_timeout,
-        max_header_bytes=settings.max_header_bytes,
-        max_connections=fitting_connections(settings.max_connections),
-    )
     engine = EngineClient(
         scheduler.command_endpoint, scheduler.event_endpoint, settings.max_unread_bytes
     )
-    adapters = NamedAdapters(engine, model.name, unload_seconds=settings.drain_seconds)
-    as_vllm = VllmLabels(model.name, settings.page_size, adapters.in_use)
-    service = Service(
-        settings=settings,
-        model=model,
-        engine=engine,
-        # As many as the scheduler can hold, so that normally the scheduler is the one to refuse.
-        gate=Gate(settings.max_queued_requests + settings.max_running_requests),
-        admin=Admin.of(settings),
-        metrics=Metrics(lambda: engine.stats, as_vllm=as_vllm if settings.compat_metrics else None),
-        prompt_meter=PromptMeter(),
-        adapters=adapters,
-        kept_responses=KeptResponses(
-            settings.response_store_mib << 20, settings.response_store_seconds
-        ),
-        sight=sight,
-        hearing=hearing,
-        tracing=Tracing.to(
-            settings.otlp_endpoint, settings.trace_sample, "pando-worker", address.replica
-        ),
-    )
+    service = _service(settings, model, sight, hearing, engine, address)
     service.metrics.engine_stalled.set_function(lambda: engine.is_stalled)
     heart = _heart(settings, service, address)
-    server = Server(make_app(service), Current(limits), reserved=SPARE)
+    server = Server(make_app(service), Current(_limits(settings)), reserved=SPARE)
     keep_little_free_memory()
     give_the_lock_back_soon()
     await server.serve(address.listener)
@@ -235,6 +118,49 @@ async def _serve(
     if heart:
         await heart.close()
     return code
+
+
+def _service(
+    settings: WorkerSettings,
+    model: ServedModel,
+    sight: Sight | None,
+    hearing: Hearing | None,
+    engine: EngineClient,
+    address: Address,
+) -> Service:
+    adapters = NamedAdapters(engine, model.name, unload_seconds=settings.drain_seconds)
+    as_vllm = VllmLabels(model.name, settings.page_size, adapters.in_use)
+    return Service(
+        settings=settings,
+        model=model,
+        engine=engine,
+        # As many as the scheduler can hold, so that normally the scheduler is the one to refuse.
+        gate=Gate(settings.max_queued_requests + settings.max_running_requests),
+        admin=Admin.of(settings),
+        metrics=Metrics(lambda: engine.stats, as_vllm=as_vllm if settings.compat_metrics else None),
+        prompt_meter=PromptMeter(),
+        adapters=adapters,
+        kept_responses=KeptResponses(
+            settings.response_store_mib << 20, settings.response_store_seconds
+        ),
+        sight=sight,
+        hearing=hearing,
+        tracing=Tracing.to(
+            settings.otlp_endpoint, settings.trace_sample, "pando-worker", address.replica
+        ),
+    )
+
+
+def _limits(settings: WorkerSettings) -> ClientLimits:
+    return ClientLimits(
+        header_timeout=settings.header_timeout,
+        body_timeout=settings.body_timeout,
+        min_body_rate=settings.min_body_rate,
+        idle_timeout=settings.keep_alive_timeout,
+        write_timeout=settings.write_timeout,
+        max_header_bytes=settings.max_header_bytes,
+        max_connections=fitting_connections(settings.max_connections),
+    )
 
 
 async def _watch(
