@@ -21,8 +21,9 @@ from pando_worker.memory.tree_node import NO_MARKS, Marks, Tokens
 
 MAX_PENDING = 256
 NEVER = -(2**62)
+# Arrays of no dimension: numpy would convert a scalar anew each time.
 _GOLDEN, _FIRST, _SECOND, _S27, _S30, _S31 = (
-    np.uint64(number)
+    np.array(number, dtype=np.uint64)
     for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 27, 30, 31)
 )
 
@@ -67,7 +68,9 @@ class GhostList:
         blocks = key[first * size : (first + count) * size].view(self._word).reshape(count, -1)
         sums = blocks @ self._weights
         index = np.arange(first + 1, first + count + 1, dtype=np.uint64)
-        mixed = _mix(sums + index * _GOLDEN)
+        index *= _GOLDEN
+        index += sums
+        mixed = _mixed(index)
         if len(before):
             mixed[:1] += before[-1]
         elif namespace:
@@ -104,8 +107,11 @@ class GhostList:
         self._evicted += len(marks)
 
 
-def _mix(x: Marks) -> Marks:
-    """The finalizer of splitmix64 (Steele, Lea and Flood, OOPSLA 2014)."""
-    x = (x ^ (x >> _S30)) * _FIRST
-    x = (x ^ (x >> _S27)) * _SECOND
-    return x ^ (x >> _S31)
+def _mixed(x: Marks) -> Marks:
+    """The finalizer of splitmix64 (Steele, Lea and Flood, OOPSLA 2014), in place."""
+    x ^= x >> _S30
+    x *= _FIRST
+    x ^= x >> _S27
+    x *= _SECOND
+    x ^= x >> _S31
+    return x
