@@ -167,7 +167,7 @@ class CheckedCache:
     def insert(self, key: np.ndarray, pages: np.ndarray) -> None:
         path = self.prefixes(key)
         known = len(self.on_device(key))
-        assert self.cache.insert(key, pages) == known
+        assert self.cache.insert(key, pages).known == known
         self.allocator.free(pages[:known])
         self.tick()
         # A node whose page was on the host has existed all the time and keeps its hits.

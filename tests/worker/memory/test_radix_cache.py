@@ -140,7 +140,7 @@ def test_what_was_evicted_and_is_asked_for_again_soon_counts_as_hot() -> None:
         cache.count_use(key, match, space)
         cache.evict(130 - len(match.pages) - allocator.num_free)
         pages = np.concatenate((match.pages, allocator.alloc(130 - len(match.pages))))
-        allocator.free(pages[len(match.pages) : cache.insert(key, pages, space)])
+        allocator.free(pages[len(match.pages) : cache.insert(key, pages, space).known])
         cache.dec_lock_ref(match.node)
 
     allocator = PageAllocator(260)

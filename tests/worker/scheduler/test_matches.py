@@ -48,7 +48,7 @@ class Queue:
                 count = len(key) // self.page_size
                 cache.evict(count - self.allocator.num_free)
                 pages = self.allocator.alloc(count)
-                self.allocator.free(pages[: cache.insert(key, pages, self.namespace())])
+                self.allocator.free(pages[: cache.insert(key, pages, self.namespace()).known])
             case ["evict"]:
                 cache.evict(rng.randint(1, 5))
             case ["forget"]:

@@ -11,6 +11,7 @@ from pando_worker.memory.evictable_tree import EvictableTree
 from pando_worker.memory.page_allocator import Pages
 from pando_worker.memory.tree_node import (
     NO_PAGES,
+    Inserted,
     Match,
     Tokens,
     TreeNode,
@@ -93,11 +94,11 @@ class RadixCache(EvictableTree):
         pages: Pages,
         namespace: bytes = b"",
         above: TreeNode | None = None,
-    ) -> int:
+    ) -> Inserted:
         """Insert the `len(key) / page_size` pages of `key`.
 
-        Returns how many leading pages the tree already had on the device. The caller keeps its own
-        copies of those; the other pages now belong to the tree. `above` is as in `match_prefix`.
+        The caller keeps its own copies of the known ones; the other pages now belong to the tree.
+        `above` is as in `match_prefix`.
         """
         above = above or self.root
         match = self._find(key, namespace, above)
@@ -118,7 +119,7 @@ class RadixCache(EvictableTree):
             if self.watcher:
                 self.watcher.added(end)
         self._touch(end)
-        return known
+        return Inserted(known, end)
 
     def hold(self, match: Match) -> None:
         """Keep the host part of `match` until `load`, which must follow: what is evicted from the

@@ -6,7 +6,7 @@ on the device, on the host, or on both.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -156,6 +156,13 @@ class Match:
     node: TreeNode  # where that part ends; lock this one
     host_pages: int  # how many more pages are only on the host
     end: TreeNode  # where these end; `node` if there are none
+
+
+class Inserted(NamedTuple):
+    """A key after its insertion, with all its pages on the device."""
+
+    known: int  # how many of its leading pages the tree already had there
+    node: TreeNode  # where it ends
 
 
 def path_down(above: TreeNode, end: TreeNode) -> list[TreeNode]:

@@ -31,6 +31,7 @@ from pando_worker.memory.host_windows import HostWindows
 from pando_worker.memory.page_allocator import PageAllocator, Pages
 from pando_worker.memory.radix_cache import RadixCache, Tokens
 from pando_worker.memory.req_pool import ReqToTokenPool
+from pando_worker.memory.tree_node import Inserted
 from pando_worker.memory.window_pages import WindowPages
 from pando_worker.memory.window_sight import WindowMemory, WindowSight
 from pando_worker.rates import Rate
@@ -326,13 +327,13 @@ class KVManager:
         if self.sliding:
             self.sliding.unpin(req)
         owned = self.tree_pages(req)
-        known = self._give_to_cache(req, count)
-        key = req.tokens(count * self.page_size)
-        match = self.cache.match_prefix(key, req.namespace, req.node)
-        if known > owned:
+        given = self._give_to_cache(req, count)
+        if given.known > owned:
+            key = req.tokens(count * self.page_size)
+            match = self.cache.match_prefix(key, req.namespace, req.node)
             self.rows.replace(req.row, owned, match.pages)
-        self.cache.move_lock_ref(req.node, match.node)
-        req.node = match.node
+        self.cache.move_lock_ref(req.node, given.node)
+        req.node = given.node
         if self.sliding:
             self.sliding.pin(req)
 
@@ -429,18 +430,17 @@ class KVManager:
             prefill_tokens_per_s=self.prefill_rate.per_second,
         )
 
-    def _give_to_cache(self, req: Req, count: int) -> int:
+    def _give_to_cache(self, req: Req, count: int) -> Inserted:
         """Insert a request's first `count` pages into the cache; frees its own copies of pages that
         the cache already has. If the cache has lost their window pages, it gets the request's.
-        Returns how many of its first pages the cache already had.
 
         The row still names the freed pages afterwards: the caller updates or frees it.
         """
         key, pages = req.tokens(count * self.page_size), self.rows.pages[req.row, :count]
-        known = self.cache.insert(key, pages, req.namespace, req.node)
-        twice = slice(self.tree_pages(req), known)
-        if self.windows and twice.start < known:
+        given = self.cache.insert(key, pages, req.namespace, req.node)
+        twice = slice(self.tree_pages(req), given.known)
+        if self.windows and twice.start < given.known:
             there = self.cache.pages_of(key, req.namespace)
             self.windows.move(pages[twice], there[twice])
         self.allocator.free(pages[twice])
-        return known
+        return given

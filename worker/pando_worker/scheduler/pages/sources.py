@@ -118,8 +118,8 @@ class SourcePages:
         span, held = source.span, source.match
         self._cache.evict(source.lacking - self._allocator.num_free)
         pages = np.concatenate((held.pages, self._allocator.alloc(source.lacking)))
-        known = self._cache.insert(span.key, pages, span.namespace)
-        assert known == len(held.pages), "nobody else inserts between lock and admission"
+        given = self._cache.insert(span.key, pages, span.namespace)
+        assert given.known == len(held.pages), "nobody else inserts between lock and admission"
         match = self._cache.match_prefix(span.key, span.namespace)
         self._cache.inc_lock_ref(match.node)
         self._cache.dec_lock_ref(held.node)
