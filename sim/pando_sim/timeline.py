@@ -10,6 +10,11 @@ EPOCH_MS = 1_000_000_000
 """Redis's clock at the trace's start."""
 
 
+def redis_ms(at_s: float) -> int:
+    """Redis's clock, which all scripts use, at a moment of the trace."""
+    return EPOCH_MS + int(1000 * at_s)
+
+
 class Timeline:
     """Events of one moment happen in the order in which they were scheduled, but those that only
     look at the fleet come first."""
@@ -35,8 +40,7 @@ class Timeline:
         return len(self._events)
 
     def redis_ms(self) -> int:
-        """Redis's clock, which all scripts use."""
-        return EPOCH_MS + int(1000 * self.now_s)
+        return redis_ms(self.now_s)
 
     def at(self, when_s: float, act: Act, *, looks: bool = False) -> None:
         """Schedules `act` at `when_s`, or now if that has passed."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pando_fleet.records.marks import MarkKind
 from pando_fleet.records.queues import Queued
 from pando_fleet.registry.replica import Heartbeat
+from pando_fleet.registry.replica import Replica as Registered
 from pando_sim.fleet.fleet import Fleet
 from pando_sim.fleet.redis.client import LineRedis
 from pando_sim.fleet.redis.line import BlockingLine
@@ -70,6 +71,7 @@ class FleetControl:
         self.has_lost_redis = False  # at any time
         self.has_marks = False  # marks that routers must act on, as far as is known
         self.may_withhold = False  # marks may keep requests from a replica
+        self.may_have_marks = False  # some were set since a read found none
 
     @property
     def now_s(self) -> float:
@@ -113,6 +115,13 @@ class FleetControl:
     def heard(self) -> Sequence[Heartbeat]:
         """The last heartbeat of each replica that is not silent, by name."""
         return self._view.last_beats()
+
+    def registered(self) -> list[Registered] | None:
+        """The registry's rows, which need no read while they are the heartbeats as sent; None if
+        marks or a loss may have changed them."""
+        if self.may_have_marks or self.has_lost_redis or self._view.has_silent:
+            return None
+        return self._view.registered(self.now_s)
 
     def cache(self, name: str) -> Cache:
         return self._fleet.replicas[name]
@@ -174,7 +183,7 @@ class FleetControl:
     def marked(self) -> None:
         """A mark was set. Routers would find it themselves; this saves the looks that find
         nothing."""
-        self.has_marks = self.may_withhold = True
+        self.has_marks = self.may_withhold = self.may_have_marks = True
 
     def at(self, when_s: float, act: Callable[["FleetControl"], Awaitable[None]]) -> None:
         self._timeline.at(when_s, lambda: act(self))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from pando_fleet.placement.worth import Worths
 from pando_fleet.records.loads import Loads
-from pando_fleet.records.marks import Marks
+from pando_fleet.records.marks import Mark, Marks
 from pando_fleet.redis.client import FleetError
 from pando_fleet.registry.registry import Registry
 from pando_fleet.registry.replica import Replica
@@ -50,12 +50,17 @@ class _Redis:
         self._replicas: Sequence[Replica] = ()
 
     def read(self) -> Reading:
-        """Raises FleetError."""
-        pool = self._fleet.pool
-        marks, self._replicas, leased = self._fleet.read(
-            self.marks.all(), self._registry.replicas(pool), self._loads.read()
-        )
-        return reading_of(marks, self._replicas, self._fleet.queues(), leased)
+        """Reads what the simulation does not know. Raises FleetError."""
+        fleet, marks = self._fleet, list[Mark]()
+        if (replicas := fleet.registered()) is not None:
+            (leased,) = fleet.read(self._loads.read())
+        else:
+            marks, replicas, leased = fleet.read(
+                self.marks.all(), self._registry.replicas(fleet.pool), self._loads.read()
+            )
+            fleet.may_have_marks = bool(marks)
+        self._replicas = replicas
+        return reading_of(marks, replicas, fleet.queues(), leased)
 
     async def worths(self) -> dict[str, float]:
         """Raises FleetError."""

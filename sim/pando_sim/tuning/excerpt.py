@@ -56,7 +56,8 @@ class Excerpt:
 
     def seconds_until(self, at_s: float) -> float:
         """How many of the part's seconds have passed, by weight, at a time of the excerpt."""
-        return self.weighed((0.0, at_s), (0.0, at_s))
+        reached = np.minimum(self.edges_s, at_s)
+        return float((reached[1:] - reached[:-1]) @ np.array(self.weights))
 
     def clock(self, trace: DayClock, speed: float) -> DayClock:
         """Of a run of it at this speed of arrivals: each piece has its own hours in the trace."""

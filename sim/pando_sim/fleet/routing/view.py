@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pando_fleet.redis.layout.constants import FRESH_MS
 from pando_fleet.registry.replica import Heartbeat, Replica, ReplicaState
 from pando_sim.fleet.routing.interfaces import Member
+from pando_sim.timeline import redis_ms
 
 
 class View:
@@ -17,6 +18,7 @@ class View:
         self._has_marks = has_marks
         self.members: tuple[Member, ...] = ()
         self.is_redis_away = False
+        self.has_silent = False  # the registry has more replicas, which have been silent for long
         self._beats: dict[str, tuple[Heartbeat, float]] = {}  # by replica, with their times
 
     def heard(self, beat: Heartbeat, at_s: float) -> None:
@@ -29,14 +31,25 @@ class View:
         """The last heartbeats, by name."""
         return [beat for _, (beat, _) in sorted(self._beats.items())]
 
+    def registered(self, now_s: float) -> list[Replica]:
+        """The registry's rows, if no mark withholds a replica and none is silent: the last
+        heartbeats, by name."""
+        now_ms = redis_ms(now_s)
+        return [
+            Replica(beat, now_ms - redis_ms(at_s))
+            for _, (beat, at_s) in sorted(self._beats.items())
+        ]
+
     def refresh(self, now_s: float) -> None:
         """Applies what was heard until now."""
         fresh_s = FRESH_MS / 1000
-        self._beats = {
+        fresh = {
             name: (beat, at_s)
             for name, (beat, at_s) in self._beats.items()
             if now_s - at_s <= fresh_s
         }
+        self.has_silent |= len(fresh) < len(self._beats)
+        self._beats = fresh
         if self.is_redis_away:
             return
         known = {member.name for member in self.members}
