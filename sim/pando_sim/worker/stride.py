@@ -26,7 +26,7 @@ class TimedStride:
 
     @property
     def has_prompt(self) -> bool:
-        return self._stride.chunk > 0
+        return bool(self._stride.prompts)
 
     @property
     def taken_in(self) -> int:
@@ -63,15 +63,17 @@ def plan_stride(scheduler: Scheduler, model: VirtualModel) -> TimedStride | None
     """The steps that can be taken at once from here; None if the next step cannot."""
     stride = scheduler.stride(LONGEST)
     # The model counts a chunk of one token after the prompt as a decode.
-    return None if stride is None or stride.chunk == 1 else TimedStride(stride, model)
+    if stride is None or any(chunks.tokens == 1 for chunks in stride.prompts):
+        return None
+    return TimedStride(stride, model)
 
 
 def _step_seconds(stride: Stride, model: VirtualModel) -> list[float]:
     decodes, context = len(stride.reqs), stride.decode_context
-    if not stride.chunk:
+    if not stride.prompts:
         return model.decode_steps(stride.steps, decodes, context)
-    chunks = enumerate(stride.chunk_contexts(stride.steps))
+    tokens = stride.prompt_tokens
     return [
-        model.step_s(Work(stride.chunk, chunk_context, decodes, context + step * decodes))
-        for step, chunk_context in chunks
+        model.step_s(Work(tokens, prompt_context, decodes, context + step * decodes))
+        for step, prompt_context in enumerate(stride.prompt_contexts(stride.steps))
     ]

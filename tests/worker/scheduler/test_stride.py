@@ -71,12 +71,12 @@ def make_world(**given: Any) -> tuple[World, Seeds]:
 def take_in(stride: Stride, seeds: Seeds, until: int) -> None:
     """The steps before number `until`, with the tokens and times that `Seeds` gives them."""
     seconds = []
-    contexts = stride.chunk_contexts(until - stride.taken_in)
+    contexts = stride.prompt_contexts(until - stride.taken_in)
     decode_context = stride.decode_context
     for number in range(until - stride.taken_in):
         context = decode_context + (contexts[number] if contexts else 0)
         start_s = seeds.now_s
-        seeds.now_s += step_s(stride.chunk + len(stride.reqs), context)
+        seeds.now_s += step_s(stride.prompt_tokens + len(stride.reqs), context)
         seconds.append(seeds.now_s - start_s)
         decode_context += len(stride.reqs)
     stride.take_in(until, [req.sampling.seed for req in stride.reqs], seconds)
@@ -216,7 +216,7 @@ def test_a_stride_is_its_single_steps(
             singles.step()
             wait -= 1
             continue
-        event("with a prompt" if stride.chunk else "decodes alone")
+        event(f"with {len(stride.prompts)} prompts")
         wait -= go_both(stride, of_strides, singles, of_singles, rng)
         assert image(strides.scheduler) == image(singles.scheduler)
         assert of_strides.now_s == of_singles.now_s
@@ -273,11 +273,18 @@ def test_steps_that_compute_nothing_but_one_prompt_are_a_stride() -> None:
     stride = world.scheduler.stride(MOST)
     assert stride is not None
     # 118 tokens are left: the tenth step from here has 10 of them, and room for the other.
-    assert (stride.steps, stride.chunk, stride.reqs) == (9, 12, ())
+    assert (stride.steps, stride.prompt_tokens, stride.reqs) == (9, 12, ())
 
 
-def test_a_stride_ends_where_pages_would_be_evicted() -> None:
-    world, _ = make_world(pages=40, page_size=4)
+@pytest.mark.parametrize(
+    ("host_pages", "steps"),
+    [(0, 99), (40, 49)],  # half of 99: the free pages are enough for 50
+    ids=["without a host tier", "with a host tier"],
+)
+def test_a_stride_evicts_pages_unless_they_are_copied_to_the_host(
+    host_pages: int, steps: int
+) -> None:
+    world, _ = make_world(pages=40, page_size=4, host_pages=host_pages)
     world.send("cached", range(1000, 1100), 1)
     world.run()
     world.send("a", range(10), 101)
@@ -285,7 +292,35 @@ def test_a_stride_ends_where_pages_would_be_evicted() -> None:
     stride = world.scheduler.stride(1000)
     assert stride is not None
     assert world.kv.allocator.num_free == 12  # 25 pages are cached, three are taken
-    assert stride.steps == 49  # half of 99: these pages are enough for 50
+    assert stride.steps == steps
+
+
+def test_steps_that_compute_two_prompts_are_a_stride() -> None:
+    world, _ = make_world(chunked_prefill_size=16, pages=100)
+    world.send("long", range(130))
+    world.step()
+    world.send("short", range(1000, 1040))
+    world.step()
+    assert len(world.scheduler.planner.prefilling) == 2
+    stride = world.scheduler.stride(MOST)
+    assert stride is not None
+    # Each gets half of a step; the shorter one has 32 tokens left, and is completed in the fourth.
+    of_each = [(chunks.req.rid, chunks.tokens) for chunks in stride.prompts]
+    assert of_each == [("long", 8), ("short", 8)]
+    assert stride.steps == 3
+
+
+def test_steps_are_a_stride_while_a_waiting_request_does_not_fit() -> None:
+    world, _ = make_world(pages=40, page_size=4)
+    world.send("a", range(10), 101)
+    world.step()
+    world.send("b", range(1000, 1100), 40)
+    assert world.scheduler.stride(MOST) is None  # it may fit
+    world.step()
+    assert world.scheduler.planner.waiting
+    stride = world.scheduler.stride(MOST)
+    assert stride is not None
+    assert stride.steps == MOST
 
 
 @pytest.mark.parametrize(

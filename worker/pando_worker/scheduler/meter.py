@@ -58,14 +58,14 @@ class Meter:
     def add_steps(
         self,
         *,
+        rows: int,
         decodes: int,
         prefill_tokens: int,
         prefill_contexts: Sequence[int],
         seconds: Sequence[float],
     ) -> None:
         """Like `add_step` for each of these steps of the same requests. No request ends in them,
-        and each step computes the same number of tokens, possibly 0, of one prompt."""
-        rows = decodes + (prefill_tokens > 0)
+        and each step computes the same number of prompt tokens, possibly 0."""
         self.counts.steps_total += len(seconds)
         self.counts.rows_total += rows * len(seconds)
         self.counts.batch_sizes[bisect_left(BATCH_SIZES, rows)] += len(seconds)

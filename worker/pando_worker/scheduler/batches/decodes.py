@@ -8,6 +8,8 @@ When one leaves, the last one takes its position.
 A request whose grammar has forced several tokens is not here while it runs them.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from pando_worker.batch import Float32, Int32, Int64, Penalties, SamplingBatch
@@ -113,11 +115,6 @@ class Decodes:
     def position(self, req: Req) -> int:
         return self._position[req]
 
-    def refresh(self) -> None:
-        """Read the lengths anew, after something else has changed them."""
-        for position in range(len(self.reqs)):
-            self._read(position)
-
     # Pages
 
     @property
@@ -137,6 +134,29 @@ class Decodes:
             if self._sight:
                 req.window_end = req.num_pages
 
+    def lacking_ahead(self, steps: int) -> int:
+        """Pages that they lack to run a token each in each of the next `steps` steps."""
+        n = len(self.reqs)
+        pages = -(-(self._tokens[:n] + steps - 1) // self._pool.page_size)
+        return int((pages - self._pages[:n]).sum())
+
+    def needs_ahead(self, steps: int) -> list[tuple[int, int]]:
+        """The same, page by page: in which step, and the position, in the order in which single
+        steps take them."""
+        n, size = len(self.reqs), self._pool.page_size
+        firsts = self._pages[:n] * size - self._tokens[:n] + 1
+        positions = (firsts < steps).nonzero()[0]
+        each = zip(positions.tolist(), firsts[positions].tolist(), strict=True)
+        return sorted((step, at) for at, first in each for step in range(first, steps, size))
+
+    def grow_ahead(self, positions: Sequence[int], pages: Pages) -> None:
+        """Like `grow`, without window pages; one may get several pages, in this order."""
+        for position, page in zip(positions, pages.tolist(), strict=True):
+            req = self.reqs[position]
+            self._pool.pages[req.row, req.num_pages] = page
+            req.num_pages += 1
+            self._pages[position] += 1
+
     def expected_pages(self, new_token_ratio: float, most: int) -> tuple[int, int]:
         """Pages, and window pages, that they will probably still need for their output.
 
@@ -152,6 +172,22 @@ class Decodes:
             held = self._pages[:n] - self._window_first[:n]
             window_pages = int(np.maximum(0, self._sight.all_most(total) - held).sum())
         return pages, window_pages
+
+    def expected_pages_ahead(self, new_token_ratios: Sequence[float], most: int) -> Int64:
+        """The first of `expected_pages` in each of the next steps, with pages only for the tokens
+        that they have now. They share one pool of pages.
+
+        Args:
+            new_token_ratios: in each of these steps
+        """
+        n, size = len(self.reqs), self._pool.page_size
+        steps = np.arange(len(new_token_ratios))[:, None]
+        tokens = self._tokens[:n] + steps
+        allowed = np.minimum(self._limit[:n] - tokens, most)
+        ratios = np.array(new_token_ratios)[:, None]
+        total = tokens + np.ceil(allowed * ratios).astype(np.int64)
+        pages: Int64 = (-(-total // size) - self._pages[:n]).sum(axis=1)
+        return pages
 
     @property
     def passing(self) -> list[Req]:
@@ -174,6 +210,18 @@ class Decodes:
             req.in_flight += 1
             req.unseen += 1
         self._tokens[:n] += 1
+
+    def run_ahead(self, tokens: Sequence[int], steps: int) -> None:
+        """Apply `steps` steps that ran a token of each, sampled that one each time."""
+        for req, token in zip(self.reqs, tokens, strict=True):
+            req.run_ahead(token, steps)
+        self._tokens[: len(self.reqs)] += steps
+
+    @property
+    def fewest_left(self) -> int:
+        """The fewest tokens that one of them may still produce."""
+        n = len(self.reqs)
+        return int((self._limit[:n] - self._tokens[:n]).min())
 
     def discard_full(self) -> None:
         """Those at their limit leave, since only the results of launched steps are left to come."""

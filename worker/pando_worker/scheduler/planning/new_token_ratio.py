@@ -6,6 +6,7 @@ requests have really produced (SGLang's scheme).
 """
 
 from collections.abc import Sequence
+from copy import copy
 
 from pando_worker.scheduler.req import Req
 
@@ -38,6 +39,14 @@ class NewTokenRatio:
                 value = floor
                 break
         self.value = value
+
+    def ahead(self, steps: int) -> list[float]:
+        """The ratio after each of the next `steps` calls of `decay`."""
+        later, values = copy(self), list[float]()
+        for _ in range(steps):
+            later.decay()
+            values.append(later.value)
+        return values
 
     def recover(self, left: Sequence[Req]) -> None:
         """Reset the ratio after a retraction that left these requests running."""

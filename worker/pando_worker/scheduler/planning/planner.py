@@ -11,6 +11,8 @@ step's token budget. With `prefill-first`, prompts get whole steps instead.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+import numpy as np
+
 from pando_worker.policies.schedule import SCHEDULE_POLICIES
 from pando_worker.scheduler.adapters.served import ServedAdapters
 from pando_worker.scheduler.batches.batching import Row, StepRows, next_row
@@ -113,6 +115,23 @@ class Planner:
         that prompts progress however many streams there are."""
         return max(self._settings.chunked_prefill_size - decodes, self._kv.page_size)
 
+    def steps_in_vain(self, most: int) -> int:
+        """How many of the next steps, at most `most`, admit none of the waiting requests, if no
+        prompt is computed and all that changes are the lengths of the running requests. Steps in
+        which an admission is attempted do not count."""
+        if self._kv.rows.num_free == 0:
+            return most
+        if self.prefill_first or self._kv.windows or not self.running or self._jumping:
+            return 0
+        version, vain_pages, _ = self._vain
+        if version != self.waiting.version:
+            vain_pages = 0
+        # What they take from the available pages they no longer need to have reserved.
+        room = self._kv.available_pages - self._watermark_pages
+        reserved = self.decodes.expected_pages_ahead(self.ratio.ahead(most), MOST_EXPECTED)
+        has_more = np.flatnonzero(room - reserved > max(0, vain_pages))
+        return int(has_more[0]) if len(has_more) else most
+
     def launched(self, plan: Plan) -> None:
         """The plan's step was launched: its requests' window pages that no later step reads are
         released, and those whose prompts it completes are running."""
@@ -202,7 +221,8 @@ class Planner:
     def _admit(self, tokens: int, in_flight: Iterable[Req]) -> None:
         """Admit waiting requests: in the policy's order as long as some of the step's prompt tokens
         are left, and the short ones that pass the prompts that are longer than the step."""
-        budget = PromptBudget(tokens, self.prefilling, self._kv.page_size)
+        work = [req.extend_len for req in self.prefilling]
+        budget = PromptBudget(tokens, work, self._kv.page_size)
         may_run = budget.left > 0 or budget.passes(1)
         if not self.waiting or not may_run or self._kv.rows.num_free == 0:
             return

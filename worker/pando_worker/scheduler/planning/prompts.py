@@ -21,15 +21,15 @@ LONGER = 2
 
 
 class PromptBudget:
-    def __init__(self, tokens: int, prefilling: Sequence[Req], page_size: int) -> None:
+    def __init__(self, tokens: int, work: Sequence[int], page_size: int) -> None:
         """
         Args:
             tokens: prompt tokens that the step can run, at least a page
-            prefilling: the admitted prompts, in order of admission
+            work: tokens that each admitted prompt has left to compute
         """
         self._tokens = tokens
         self._of_shortest = _of_shortest(tokens, page_size)
-        self._work = [req.extend_len for req in prefilling]
+        self._work = list(work)
 
     @property
     def left(self) -> int:
@@ -44,7 +44,7 @@ class PromptBudget:
         """Add an admitted prompt with `work` tokens to compute."""
         self._work.append(work)
 
-    def passes(self, work: int) -> bool:
+    def passes(self, work: float) -> bool:
         """Whether a prompt with `work` tokens to compute, if admitted, passes longer ones and runs
         in this step."""
         longer = [each for each in self._work if each >= LONGER * work]
@@ -71,16 +71,9 @@ def prefill_rows(
         return [next_row(req, req.extend_len) for req in prefilling]
     if images:
         images.begin()
-    first = prefilling[0]
-    shares = dict.fromkeys(prefilling, 0)
-    shares[first] = min(first.extend_len, tokens - _of_shortest(tokens, kv.page_size))
-    left = tokens - shares[first]
-    for req in sorted(prefilling, key=lambda req: req.extend_len):
-        more = min(left, req.extend_len - shares[req])
-        shares[req] += more
-        left -= more
+    shares = shares_of([req.extend_len for req in prefilling], tokens, kv.page_size)
     rows: list[Row] = []
-    for req, share in shares.items():
+    for req, share in zip(prefilling, shares, strict=True):
         limit = kv.step_limit(req)
         count, wanted = min(limit, share), share
         if req.images and images:
@@ -96,6 +89,23 @@ def prefill_rows(
         if limit < wanted:
             break  # those behind it must not take the window pages that it waits for
     return rows
+
+
+def shares_of(work: Sequence[int], tokens: int, page_size: int) -> list[int]:
+    """How many of a step's prompt tokens each admitted prompt gets.
+
+    Args:
+        work: tokens that each has left to compute, in order of admission
+        tokens: at least a page
+    """
+    shares = [0] * len(work)
+    shares[0] = min(work[0], tokens - _of_shortest(tokens, page_size))
+    left = tokens - shares[0]
+    for index in sorted(range(len(work)), key=work.__getitem__):
+        more = min(left, work[index] - shares[index])
+        shares[index] += more
+        left -= more
+    return shares
 
 
 def _of_shortest(tokens: int, page_size: int) -> int:
