@@ -23,7 +23,7 @@ from pando_worker.cpu.ops import CpuOps
 from pando_worker.models.errors import UnsupportedModel
 from pando_worker.models.ops import Ops, TorchOps
 from pando_worker.runner.cpu.kept_races import raced_once
-from pando_worker.runner.cpu.race import FORM, RECORDED, ROWS, Shape, race, shapes
+from pando_worker.runner.cpu.race import FORM, RECORDED, ROWS, Outcome, Shape, race, shapes
 
 log = logging.getLogger("pando.worker.cpu")
 
@@ -115,21 +115,26 @@ def choose_cpu_path(
     )
     is_narrow = any(weight.dtype != dtype for weight in multiplied)  # for torch to widen each time
     kernels_win = wanted == "on" or is_narrow or outcome.kernels_win
-    log.info(
-        "CPU path: %s; a step's ms with torch and with kernels: %s%s",
-        f"C++ kernels, for linear layers {_limits(outcome.linear_rows)}"
-        f"{f', with weights of 16 bits up to {max(ROWS)} rows' * is_narrow}"
-        if kernels_win
-        else "torch",
-        ", ".join(map(str, outcome.laps)),
-        ""
-        if outcome.undisturbed
-        else "; other programs disturbed it, so a later start races again",
-    )
+    _log_choice(outcome, kernels_win=kernels_win, is_narrow=is_narrow)
     if not kernels_win:
         return by_torch
     ops = CpuOps(kernels, threads, outcome.linear_rows, narrow_rows=max(ROWS))
     return CpuPath(ops, attention)
+
+
+def _log_choice(outcome: Outcome, *, kernels_win: bool, is_narrow: bool) -> None:
+    chosen = "torch"
+    if kernels_win:
+        chosen = f"C++ kernels, for linear layers {_limits(outcome.linear_rows)}"
+        if is_narrow:
+            chosen += f", with weights of 16 bits up to {max(ROWS)} rows"
+    disturbed = "; other programs disturbed it, so a later start races again"
+    log.info(
+        "CPU path: %s; a step's ms with torch and with kernels: %s%s",
+        chosen,
+        ", ".join(map(str, outcome.laps)),
+        "" if outcome.undisturbed else disturbed,
+    )
 
 
 def _limits(linear_rows: dict[tuple[int, ...], int]) -> str:
