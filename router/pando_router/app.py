@@ -178,6 +178,7 @@ async def running_router(
 
     def refreshed(incarnations: set[str]) -> None:
         flights.breaker.keep_only(incarnations)
+        flights.promises.keep_only(incarnations)
         upstreams.watch()
         checks.watch(view.fleet)
         abandoning.look(view.fleet)

@@ -83,6 +83,7 @@ TARGETS = (
         ("tests/router/admission/test_admission_queue.py",),
     ),
     Target("router/pando_router/core/flight.py", ("tests/router/core/test_flight.py",)),
+    Target("router/pando_router/core/promises.py", ("tests/router/core/test_promises.py",)),
     Target(
         "router/pando_router/admission/pool_queue.py",
         ("tests/router/admission/test_admission_queue.py",),

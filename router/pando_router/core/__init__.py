@@ -9,6 +9,7 @@ Read in this order:
     fair_queue.py     their order
     drain_rate.py     computes Retry-After from the rate of placements
     breaker.py        stops requests to a failing replica for a while
+    promises.py       whether replicas keep what they compute
     retry_budget.py   limits the share of retries
     in_flight.py      counts this router's own requests by replica
     alone.py          placement while Redis is away

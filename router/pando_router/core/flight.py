@@ -15,6 +15,7 @@ from pando_fleet.registry.replica import Heartbeat
 from pando_router.core.breaker import Breaker, BreakerState
 from pando_router.core.events import CacheReport
 from pando_router.core.in_flight import InFlight
+from pando_router.core.promises import Promises
 from pando_router.core.retry_budget import RetryBudget
 from pando_router.core.route import Route
 
@@ -67,7 +68,8 @@ class Flight:
         self._flights.breaker.failed(self.route.incarnation)
 
     def reported(self, report: CacheReport) -> bool:
-        """Cuts the path if the replica had clearly less of it than the tree said.
+        """Cuts the path if the replica had clearly less of it than the tree promised, and keeps
+        nothing of what it computes.
 
         Returns whether it was cut.
         """
@@ -78,6 +80,10 @@ class Flight:
         delivered = int(report.cached_tokens * bytes_per_token / CHUNK_BYTES)  # full chunks
         # A full hit may look one chunk short, because of page size and uneven bytes per token.
         if delivered >= route.matched_chunks - 1:
+            if route.matched_chunks > 1:
+                self._flights.promises.kept(route.incarnation)
+            return False
+        if not self._flights.promises.broken(route.incarnation):
             return False
         route.lease.correct(delivered)
         return True
@@ -112,6 +118,7 @@ class Flights:
         self.clock = clock
         self.breaker = Breaker(clock)
         self.in_flight = InFlight()
+        self.promises = Promises()
         self.budget = RetryBudget(retry_share, clock)
         self.unhealthy: set[str] = set()  # incarnations that fail health checks, which update it
         self.answered: set[str] = set()  # incarnations that answered since it was last emptied

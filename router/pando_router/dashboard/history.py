@@ -24,7 +24,7 @@ class Totals:
     prompt_tokens: float
     predicted_tokens: float
     delivered_tokens: float
-    cuts: float  # paths that the shared tree lost because a replica had less
+    cuts: float  # paths that the shared tree lost because a replica keeps nothing
     first_tokens: tuple[float, ...]  # cumulative, by the upper bounds of the histogram's buckets
     gap_s: float  # time between two tokens of a request, summed
     gaps: float

@@ -134,7 +134,7 @@ def past_hit(past: Past) -> tuple[Hit, str]:
     if delivered is not None and delivered + 2 * tokens_a_chunk < chosen.matched_tokens:
         return Hit.LOST, (
             f"{chosen.replica} was expected to hold {chosen.matched_tokens} tokens but had"
-            f" {delivered}: it has evicted the rest, so its path was cut there"
+            f" {delivered}: it had evicted the rest, and computed it again"
         )
     if most > chosen.matched_chunks and chosen.holder_full:
         return Hit.ELSEWHERE, (

@@ -144,7 +144,7 @@ class Metrics:
         self.delivered_tokens = counts(
             "delivered_cached_tokens_total", "Prompt tokens that replicas had cached", "pool"
         )
-        self.cuts = counter("path_cuts_total", "Paths cut because fewer tokens were cached", "pool")
+        self.cuts = counter("path_cuts_total", "Paths cut where a replica keeps nothing", "pool")
         self.tenants = TenantMetrics(self.registry)
         self.adapters = AdapterMetrics(self.registry)
         self.shadow_requests = counter(

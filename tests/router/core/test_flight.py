@@ -10,6 +10,7 @@ from pando_fleet.registry.replica import Heartbeat, Replica, ReplicaState
 from pando_router.core.breaker import FAILURES, FIRST_PAUSE_S
 from pando_router.core.events import CacheReport
 from pando_router.core.flight import Flight, Flights, has_failed
+from pando_router.core.promises import LIMIT
 from pando_router.core.route import Route
 
 MATCHED = 8  # chunks that the tree knew of
@@ -37,10 +38,22 @@ class Sky:
         self.flights = Flights(Current(0.2), lambda: self.now)
         self.lease = Lease()
 
-    def open(self, replica: str = "a", *, leased: bool = True, prompt_chunks: int = 12) -> Flight:
+    def open(
+        self,
+        replica: str = "a",
+        *,
+        leased: bool = True,
+        prompt_chunks: int = 12,
+        matched: int = MATCHED,
+    ) -> Flight:
         lease = self.lease if leased else None
-        route = Route("pool", replica, replica, "", lease, matched_chunks=MATCHED)
+        route = Route("pool", replica, replica, "", lease, matched_chunks=matched)
         return Flight(self.flights, route, prompt_chunks * CHUNK_BYTES)
+
+    def lose_trust(self) -> None:
+        """One promise broken more, and paths at `a` are cut."""
+        for _ in range(LIMIT - 1):
+            assert not self.open().reported(CacheReport(0, 100))
 
     def fail(self, replica: str, times: int = FAILURES) -> None:
         for _ in range(times):
@@ -136,16 +149,43 @@ def test_a_stay_that_ends_frees_its_place_once_and_says_so(sky: Sky) -> None:
     ("cached_tokens", "cut_to"),
     [(100, None), (67, None), (59, None), (58, 6), (50, 6), (9, 1), (8, 0), (0, 0)],
 )
-def test_a_path_is_cut_where_more_than_one_chunk_of_it_was_missing(
+def test_where_nothing_is_kept_a_path_is_cut_if_more_than_one_chunk_was_missing(
     sky: Sky, cached_tokens: int, cut_to: int | None
 ) -> None:
     """The tree knew 8 of 12 chunks, which are 100 tokens; 59 cached tokens are 7 whole chunks."""
+    sky.lose_trust()
     cut = sky.open().reported(CacheReport(cached_tokens, 100))
     assert cut is (cut_to is not None)
     assert sky.lease.told == ([("correct", cut_to)] if cut else [])
 
 
+def test_a_path_stays_where_a_replica_keeps_most_promises(sky: Sky) -> None:
+    """It has computed what it lacked, and holds it now."""
+    for _ in range(3 * LIMIT):
+        assert not sky.open().reported(CacheReport(0, 100))
+        assert not sky.open().reported(CacheReport(90, 100))
+    assert not sky.lease.told
+
+
+def test_a_prompt_of_which_nothing_was_promised_says_nothing_of_a_replica(sky: Sky) -> None:
+    sky.lose_trust()
+    for _ in range(LIMIT):
+        assert not sky.open(matched=0).reported(CacheReport(0, 100))
+    assert sky.open().reported(CacheReport(0, 100))
+    assert sky.lease.told == [("correct", 0)]
+
+
+def test_a_replica_is_judged_by_its_own_promises_and_forgotten_when_it_is_gone(sky: Sky) -> None:
+    for _ in range(LIMIT):
+        sky.open("a").reported(CacheReport(0, 100))
+    assert not sky.open("b").reported(CacheReport(0, 100))
+    assert sky.open("a").reported(CacheReport(0, 100))
+    sky.flights.promises.keep_only({"b"})
+    assert not sky.open("a").reported(CacheReport(0, 100))
+
+
 def test_a_report_that_cannot_be_compared_cuts_nothing(sky: Sky) -> None:
+    sky.lose_trust()
     assert not sky.open(leased=False).reported(CacheReport(0, 100))
     assert not sky.open(prompt_chunks=0).reported(CacheReport(0, 100))
     assert not sky.open().reported(CacheReport(0, 0))

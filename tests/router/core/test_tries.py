@@ -12,6 +12,7 @@ from pando_fleet.current import Current
 from pando_router.core.breaker import BreakerState
 from pando_router.core.events import CacheReport, Failure, Head, Observer
 from pando_router.core.flight import Flight, Flights
+from pando_router.core.promises import LIMIT
 from pando_router.core.route import Route, Shortage
 from pando_router.core.tries import (
     Action,
@@ -291,10 +292,19 @@ def test_a_good_first_byte_makes_the_path_true() -> None:
     assert lease.believed == CHUNKS
 
 
-def test_a_report_of_less_than_was_believed_cuts_the_path_there() -> None:
+def test_a_report_of_less_than_was_believed_leaves_the_path_which_is_computed_now() -> None:
     world = World()
     lease = sent(world, held=8)
     world.tries.answered(Head(200, CacheReport(25, 100)))  # a quarter of 12 chunks
+    assert lease.believed == CHUNKS
+
+
+def test_where_nothing_is_kept_a_report_cuts_the_path() -> None:
+    world = World()
+    for _ in range(LIMIT - 1):
+        world.flights.promises.broken("a.1")
+    lease = sent(world, held=8)
+    world.tries.answered(Head(200, CacheReport(25, 100)))
     assert lease.believed == 3
 
 

@@ -12,6 +12,7 @@ from pando_fleet.placement.prefix import CHUNK_BYTES, chunk_keys, completion_byt
 from pando_fleet.placement.tree import PrefixTree
 from pando_fleet.redis.client import connect
 from pando_fleet.registry.replica import ReplicaState
+from pando_router.core.promises import LIMIT
 from pando_router.endpoints import ENDPOINTS
 from tests.router.world import (
     Answer,
@@ -66,7 +67,7 @@ async def test_a_text_to_embed_goes_where_its_prefix_is_and_reserves_no_output(
     assert request.output_tokens(256) == 0
 
 
-async def test_path_is_cut_where_the_replica_had_less(valkey_url: str) -> None:
+async def test_path_is_cut_where_the_replica_has_less_again_and_again(valkey_url: str) -> None:
     async with (
         Replica(valkey_url, "a", capacity_tokens=1_000_000) as a,
         serving(valkey_url) as router,
@@ -91,16 +92,21 @@ async def test_path_is_cut_where_the_replica_had_less(valkey_url: str) -> None:
         async def cut() -> bool:
             return await held() == CHUNKS // 2
 
+        for _ in range(LIMIT - 1):
+            await router.post("/v1/completions", completion(LONG))
+            assert await held() == CHUNKS
         await router.post("/v1/completions", completion(LONG))
         await until(cut, "the path cut in the middle")
         await redis.aclose()
         pool = '{pool="default"}'
         assert await router.metric(f"pando_router_path_cuts_total{pool}") == 1
-        assert await router.metric(f"pando_router_prompt_tokens_total{pool}") == 3 * tokens
+        assert await router.metric(f"pando_router_prompt_tokens_total{pool}") == (
+            (2 + LIMIT) * tokens
+        )
         delivered = await router.metric(f"pando_router_delivered_cached_tokens_total{pool}")
-        assert delivered == tokens - 16 + tokens // 2
+        assert delivered == tokens - 16 + LIMIT * (tokens // 2)
         predicted = await router.metric(f"pando_router_predicted_cached_tokens_total{pool}")
-        assert predicted == 2 * (tokens - 1)  # the last prompt token is always computed
+        assert predicted == (1 + LIMIT) * (tokens - 1)  # the last prompt token is always computed
 
 
 async def test_request_that_fails_or_is_refused_leaves_the_tree_as_it_was(valkey_url: str) -> None:

@@ -52,7 +52,8 @@ function differs(now) {
     return "Delivered is higher: the tree counts whole chunks of 256 bytes, and replicas also keep what is shorter, such as a chat template's beginning.";
   }
   const cuts = Math.round(now.cuts_per_s.reduce((a, b) => a + b, 0));
-  return `Delivered is lower: replicas had evicted what the tree expected. It was corrected about ${format.whole(cuts)} times in the time shown.`;
+  const corrected = cuts > 0 ? ` It was corrected about ${format.whole(cuts)} times in the time shown.` : "";
+  return `Delivered is lower: replicas had evicted what the tree expected.${corrected}`;
 }
 
 function take(data) {
