@@ -11,7 +11,7 @@ from pando_worker.memory.evictable_tree import EvictableTree
 from pando_worker.memory.page_allocator import Pages
 from pando_worker.memory.tree_node import (
     NO_PAGES,
-    Inserted,
+    Insertion,
     Match,
     Tokens,
     TreeNode,
@@ -94,7 +94,7 @@ class RadixCache(EvictableTree):
         pages: Pages,
         namespace: bytes = b"",
         above: TreeNode | None = None,
-    ) -> Inserted:
+    ) -> Insertion:
         """Insert the `len(key) / page_size` pages of `key`.
 
         The caller keeps its own copies of the known ones; the other pages now belong to the tree.
@@ -119,7 +119,7 @@ class RadixCache(EvictableTree):
             if self.watcher:
                 self.watcher.added(end)
         self._touch(end)
-        return Inserted(known, end)
+        return Insertion(known, end)
 
     def hold(self, match: Match) -> None:
         """Keep the host part of `match` until `load`, which must follow: what is evicted from the

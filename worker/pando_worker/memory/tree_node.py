@@ -158,8 +158,8 @@ class Match:
     end: TreeNode  # where these end; `node` if there are none
 
 
-class Inserted(NamedTuple):
-    """A key after its insertion, with all its pages on the device."""
+class Insertion(NamedTuple):
+    """What became of a key, with all its pages on the device."""
 
     known: int  # how many of its leading pages the tree already had there
     node: TreeNode  # where it ends

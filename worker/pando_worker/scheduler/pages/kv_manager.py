@@ -31,7 +31,7 @@ from pando_worker.memory.host_windows import HostWindows
 from pando_worker.memory.page_allocator import PageAllocator, Pages
 from pando_worker.memory.radix_cache import RadixCache, Tokens
 from pando_worker.memory.req_pool import ReqToTokenPool
-from pando_worker.memory.tree_node import Inserted
+from pando_worker.memory.tree_node import Insertion
 from pando_worker.memory.window_pages import WindowPages
 from pando_worker.memory.window_sight import WindowMemory, WindowSight
 from pando_worker.rates import Rate
@@ -430,7 +430,7 @@ class KVManager:
             prefill_tokens_per_s=self.prefill_rate.per_second,
         )
 
-    def _give_to_cache(self, req: Req, count: int) -> Inserted:
+    def _give_to_cache(self, req: Req, count: int) -> Insertion:
         """Insert a request's first `count` pages into the cache; frees its own copies of pages that
         the cache already has. If the cache has lost their window pages, it gets the request's.
 
