@@ -132,8 +132,4 @@ def _check_is_ours(pool: Object | None, config_map: Key) -> None:
 
 
 def _is_ours(pool: Object, config_map: Key) -> bool:
-    metadata = pool["metadata"]
-    # Earlier versions made the ConfigMap its owner; the next apply takes that back.
-    owners = metadata.get("ownerReferences") or ()
-    owned = any((one["kind"], one["name"]) == ("ConfigMap", config_map.name) for one in owners)
-    return owned or (metadata.get("labels") or {}).get(DECLARED_BY) == config_map.name
+    return (pool["metadata"].get("labels") or {}).get(DECLARED_BY) == config_map.name

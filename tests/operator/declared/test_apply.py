@@ -145,20 +145,6 @@ async def test_pools_outlive_their_config_map_and_go_with_the_release(
     assert list(await declared.pools()) == ["t"]
 
 
-async def test_the_owner_that_an_earlier_version_set_is_taken_back(
-    declared: Declared, api_server: ApiServer, kube: Kube
-) -> None:
-    install_crd(api_server)
-    await declared.write(a=SPEC)
-    owner = await kube.get(CONFIG_MAPS, declared.key)
-    (pool,) = parse(owner["data"], declared.namespace)
-    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "pando-pools"}
-    pool["metadata"]["ownerReferences"] = [reference | {"uid": owner["metadata"]["uid"]}]
-    await kube.apply(WORKER_POOLS, pool, manager="pando-declared")
-    await declared.apply(a=SPEC)
-    assert "ownerReferences" not in (await declared.pools())["a"]["metadata"]
-
-
 async def test_a_count_that_kubectl_scale_wrote_outlives_an_upgrade(
     declared: Declared, api_server: ApiServer, kube: Kube
 ) -> None:
