@@ -26,7 +26,8 @@ def test_messages_of_a_chat(roles: list[str]) -> None:
     assert long_conversations.of_chat(json.dumps(body).encode()) == len(read)
 
 
-@given(ROLES)
+# One of the assistant's alone would be continued, and refused.
+@given(ROLES.filter(lambda roles: "user" in roles))
 def test_messages_of_anthropics_api(roles: list[str]) -> None:
     body = {"model": "m", "messages": turns(roles)}
     read = CountTokensRequest.model_validate(body).as_chat().messages
