@@ -127,3 +127,10 @@ def deepen(document: dict[str, Any]) -> None:
             schema["required"] = ["text_1", "text_2"]
         if "messages" in properties:
             properties["messages"] = {"type": "array", "minItems": 1, "items": MESSAGE}
+        if name == "TokenizeRequest":  # either the one or the other
+            properties["prompt"] = {"anyOf": [TEXT, {"type": "null"}]}
+            properties["messages"] = {"anyOf": [properties["messages"], {"type": "null"}]}
+            schema["anyOf"] = [
+                {"required": [one], "properties": {other: {"type": "null"}}}
+                for one, other in (("prompt", "messages"), ("messages", "prompt"))
+            ]
