@@ -28,7 +28,7 @@ class Search:
         self._refused: list[Values] = []
         self._sweep = sweep(space, goal, self._told)
         self._next: list[Values] = []
-        self._guesses: Guesses | None = None  # from all that was told
+        self._guesses: Guesses | None = None  # None until one is needed after a new score
 
     def ask(self) -> Values:
         if not self._next and not self._pending:
